@@ -11,7 +11,7 @@ from commands._app import Output, message
 from commands._progress import progress
 from commands._rows import Row, take
 from commands._screen import Screen, fold
-from rmqctl.answer import Answer, Layout, Section
+from rmqctl.answer import Answer, Section, TableLayout
 
 _HEAD_ROWS = 100
 _BODIES = ("body", "raw_body")
@@ -113,7 +113,7 @@ def _folded(lines: Iterable[str]) -> Iterator[str]:
         yield from fold(line, width)
 
 
-def write_layout(out: Output, rows: Iterator[Row | None], layout: Layout) -> None:
+def write_layout(out: Output, rows: Iterator[Row | None], layout: TableLayout) -> None:
     """Write a table of rows of several kinds, with the columns for what comes first; nested objects as text."""
     head, _ = take(rows, _HEAD_ROWS, patient=False)
     every: Iterator[Row | None] = chain(head, rows)

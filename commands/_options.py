@@ -77,7 +77,7 @@ class StoreOptions:
         return found
 
 
-class _Part(Protocol):
+class _Selected(Protocol):
     """A store, and the part of it that was named."""
 
     selection: str
@@ -86,7 +86,7 @@ class _Part(Protocol):
     def root(self) -> str: ...
 
 
-def say_if_part(found: _Part) -> None:
+def say_if_part(found: _Selected) -> None:
     """Remark on a path inside a store where the whole store is looked at: by all verbs but those that keep to it."""
     context = click.get_current_context(silent=True)
     asked = context.info_name if context is not None else None

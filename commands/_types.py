@@ -149,14 +149,14 @@ class Weighted(click.ParamType[list[tuple[str, float]]]):
         return found
 
 
-class Queue(NamedTuple):
+class QueueChoice(NamedTuple):
     """A topic, and one queue of it or all (None)."""
 
     topic: str
     queue_id: int | None
 
 
-class QueueName(click.ParamType[Queue]):
+class QueueName(click.ParamType[QueueChoice]):
     """``TOPIC/QUEUE``, or ``TOPIC`` for all its queues.
 
     Args:
@@ -170,14 +170,14 @@ class QueueName(click.ParamType[Queue]):
         if needs_queue:
             self.name = "topic/queue"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Queue:
-        if isinstance(value, Queue):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> QueueChoice:
+        if isinstance(value, QueueChoice):
             return value
         topic, slash, number = str(value).rpartition("/")
         if not slash and number and not self.needs_queue:
-            return Queue(number, None)
+            return QueueChoice(number, None)
         if topic and number.isascii() and number.isdigit():
-            return Queue(topic, int(number))
+            return QueueChoice(topic, int(number))
         label, _, last = str(value).rpartition("-")
         is_label = label and not slash and last.isascii() and last.isdigit()
         example = (

@@ -15,7 +15,7 @@ from commands._options import (
     output_option,
     store_options_with_paths,
 )
-from commands._types import Queue, QueueName
+from commands._types import QueueChoice, QueueName
 from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
 
@@ -34,7 +34,7 @@ from rmqctl.release import Release
 @output_option()
 def command(
     store: StoreOptions,
-    queue: Queue,
+    queue: QueueChoice,
     offset: int,
     explain: bool,
     read_committed: bool,

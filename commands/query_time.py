@@ -14,7 +14,7 @@ from commands._options import (
     output_option,
     store_options_with_paths,
 )
-from commands._types import Queue, QueueName, SpanArguments, TimeOrWord
+from commands._types import QueueChoice, QueueName, SpanArguments, TimeOrWord
 from rmqctl.filters import Rendering
 from rmqctl.release import Release
 
@@ -38,7 +38,7 @@ from rmqctl.release import Release
 @output_option()
 def command(
     store: StoreOptions,
-    queue: Queue,
+    queue: QueueChoice,
     time: int | str,
     boundary: str,
     explain: bool,

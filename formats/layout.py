@@ -92,7 +92,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StructPlan:
     """What a schema boils down to for one set of known context values."""
 
     runs: tuple[Run, ...]
@@ -139,7 +139,7 @@ class Plan:
         return record, offset
 
 
-def plan_of(schema: c.Construct[Any, Any], **known: Any) -> Plan:
+def plan_of(schema: c.Construct[Any, Any], **known: Any) -> StructPlan:
     """Flatten ``schema``, taking the branches that the ``known`` values choose."""
     context = c.Container(known)
     runs: list[Run] = []
@@ -163,7 +163,7 @@ def plan_of(schema: c.Construct[Any, Any], **known: Any) -> Plan:
         if tail:
             close(tail=True)
     close(tail=False)
-    return Plan(tuple(runs))
+    return StructPlan(tuple(runs))
 
 
 def gather(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], run: Run) -> npt.NDArray[np.void]:

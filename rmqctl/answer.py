@@ -35,7 +35,7 @@ EVERY_KIND = frozenset({"table", "json", "jsonl", "csv"})
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """How a table shows rows of several kinds.
 
     Attributes:
@@ -66,7 +66,7 @@ class Section:
     lines: Iterable[str] = ()
     rows: Iterable[Row | None] | None = None
     columns: Sequence[str] | None = None
-    layout: Layout | None = None
+    layout: TableLayout | None = None
     title: str = ""
     is_optional: bool = False
     folds: bool = False

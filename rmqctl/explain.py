@@ -26,18 +26,18 @@ class Miss:
     sentence: str
     meaning: str
 
-    def conclude(self, about: str = "", /, **values: object) -> Step:
+    def conclude(self, about: str = "", /, **values: object) -> TraceStep:
         """Return the last step of an explanation, ``about`` a file where one is to blame: that, or the value of
         ``file``.
 
         Raises:
             KeyError: a name of the sentence has no value.
         """
-        return Step(about or str(values.get("file", "")), CONCLUSION, self.sentence.format(**values), self.id)
+        return TraceStep(about or str(values.get("file", "")), CONCLUSION, self.sentence.format(**values), self.id)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One thing that was looked at.
 
     Attributes:

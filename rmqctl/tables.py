@@ -442,7 +442,7 @@ def options_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StreamStart:
     """Where a stream begins that has no checkpoint, and what becomes of it when files are deleted before it read them.
 
     Attributes:
@@ -456,7 +456,7 @@ class Start:
     most_bytes: int | None = None
 
 
-def stream_start(source: str, given: Mapping[str, str]) -> Start:
+def stream_start(source: str, given: Mapping[str, str]) -> StreamStart:
     """Return the options of a stream: ``startingOffset``, ``failOnDataLoss``, ``maxBytesPerTrigger``.
 
     Raises:
@@ -468,7 +468,7 @@ def stream_start(source: str, given: Mapping[str, str]) -> Start:
         for name, (key, convert) in _STREAM.items()
         if name in values
     }
-    return Start(**made)
+    return StreamStart(**made)
 
 
 def _folded(given: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from functools import cache
 
 from construct import Bytes, If, Int8sb, Int32sb, Int32ub, Int64sb, Struct, this
 
-from formats.layout import Plan, plan_of
+from formats.layout import StructPlan, plan_of
 
 MessageV0 = Struct(
     "offset" / Int64sb * "of a wrapper: that of its last inner message; of an inner one: absolute",
@@ -49,6 +49,6 @@ CRC_AT, CRC_FROM = 12, 16
 
 
 @cache
-def head_plan(magic: int) -> Plan:
+def head_plan(magic: int) -> StructPlan:
     """Return the fixed fields of a message up to and with the size of its key."""
     return plan_of(_Heads[magic])

@@ -25,7 +25,7 @@ from construct import (
     this,
 )
 
-from formats.layout import Plan, plan_of
+from formats.layout import StructPlan, plan_of
 
 
 class Codec(IntEnum):
@@ -141,7 +141,7 @@ PEEK = MAGIC_AT + 1
 
 
 @cache
-def header_plan() -> Plan:
+def header_plan() -> StructPlan:
     """Return the header's fixed fields, for ``struct`` and NumPy."""
     return plan_of(RecordBatchHeader)
 

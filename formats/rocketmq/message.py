@@ -27,7 +27,7 @@ from construct import (
 )
 
 from formats.errors import DecodeError
-from formats.layout import Plan, plan_of
+from formats.layout import StructPlan, plan_of
 
 
 class Magic(IntEnum):
@@ -100,13 +100,13 @@ _PEEK = struct.Struct(">4xi28xi")
 
 
 @cache
-def record_plan(is_v2: bool, hosts: int) -> Plan:
+def record_plan(is_v2: bool, hosts: int) -> StructPlan:
     """Return the flat plan of one of the eight layouts; ``hosts`` holds the two IPv6 bits of SysFlag."""
     magic = Magic.MESSAGE_V2 if is_v2 else Magic.MESSAGE_V1
     return plan_of(MessageRecord, magic=int(magic), sys_flag=hosts)
 
 
-def plan_at(buffer: bytes, offset: int = 0) -> Plan:
+def plan_at(buffer: bytes, offset: int = 0) -> StructPlan:
     """Return the plan of the record that starts at ``offset``.
 
     Raises:

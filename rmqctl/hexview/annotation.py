@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from formats.layout import Plan, Run, plan_of
+from formats.layout import Run, StructPlan, plan_of
 from rmqctl.files.local import ByteSource
 from rmqctl.text import number_of, text_or_base64
 
@@ -34,7 +34,7 @@ class Leaf:
     problem: str = ""
 
 
-class Layout:
+class FieldLayout:
     """The fields of a structure, from its plan.
 
     A length stored in front of a field is a field of its own, named as in the printed layouts
@@ -45,7 +45,7 @@ class Layout:
         last: name of the last field.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: StructPlan) -> None:
         self.plan = plan
         self.size = sum(run.packer.size for run in plan.runs)
         self.last = plan.runs[-1].fields[-1].name
@@ -99,19 +99,19 @@ def _steps(run: Run) -> list[tuple[str, struct.Struct | None, int]]:
     return found
 
 
-def layout_of(schema: Any) -> Layout:
+def layout_of(schema: Any) -> FieldLayout:
     """Return the layout of a schema without branches."""
-    return Layout(plan_of(schema))
+    return FieldLayout(plan_of(schema))
 
 
-_OF_PLANS: dict[int, Layout] = {}
+_OF_PLANS: dict[int, FieldLayout] = {}
 
 
-def layout_of_plan(plan: Plan) -> Layout:
+def layout_of_plan(plan: StructPlan) -> FieldLayout:
     """Return the layout of a plan that lives as long as the process, made once."""
     found = _OF_PLANS.get(id(plan))
     if found is None or found.plan is not plan:
-        found = _OF_PLANS[id(plan)] = Layout(plan)
+        found = _OF_PLANS[id(plan)] = FieldLayout(plan)
     return found
 
 

@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry, entry_dtype
 from formats.kafka.producer_snapshot import CRC_FROM, VERSION, ProducerEntry, SnapshotHead, producer_dtype
-from formats.layout import Plan, plan_of
+from formats.layout import StructPlan, plan_of
 from rmqctl.files.local import ByteSource
 from rmqctl.kafka.block import Ints
 
@@ -172,7 +172,7 @@ def read_producer_snapshot(source: ByteSource) -> ProducerSnapshot:
 
 
 @cache
-def _head_plan() -> Plan:
+def _head_plan() -> StructPlan:
     return plan_of(SnapshotHead)
 
 

@@ -31,7 +31,7 @@ from rmqctl.tables import (
     Log,
     LostMessages,
     Places,
-    Start,
+    StreamStart,
     Table,
     Tables,
     stream_start,
@@ -62,7 +62,7 @@ class Following:
 
     path: str
     log: Log
-    start: Start
+    start: StreamStart
 
     def first(self) -> Places:
         """Return the places to begin at.

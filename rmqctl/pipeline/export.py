@@ -21,7 +21,7 @@ from rmqctl.pipeline.export_manifest import (
     MANIFEST,
     PENDING,
     ExportedFile,
-    Layout,
+    ExportLayout,
     Manifest,
     directory_of,
 )
@@ -144,12 +144,12 @@ class Export:
         now = replace(made, layout=replace(made.layout, split_size=size), end=pending.end, directory=pending.directory)
         return pending == now and all(end <= made.end.get(name, -1) for name, end in pending.end.items())
 
-    def _layout(self, cores: int, size: int) -> Layout:
+    def _layout(self, cores: int, size: int) -> ExportLayout:
         choices, log = self.choices, self.log
         names = self.store.asked(choices.columns).table(self.store.names[0]).schema().names
         written = tuple(name for name in names if name not in choices.partition_by)
         part = choices.split_size or min(max(size // max(cores * _PARTS_PER_CORE, 1), SMALLEST_PART), LARGEST_PART)
-        return Layout(
+        return ExportLayout(
             choices.format, written, choices.body, choices.partition_by, choices.compression, part,
             log.row_place, log.row_time,
         )  # fmt: skip

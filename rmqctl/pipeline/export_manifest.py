@@ -48,7 +48,7 @@ _SUFFIXES = {"zstd": ".zst", "gzip": ".gz", "none": ""}
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ExportLayout:
     """How the files of an export look.
 
     Attributes:
@@ -137,7 +137,7 @@ class Manifest:
     """
 
     source: str
-    layout: Layout
+    layout: ExportLayout
     filters: dict[str, Any]
     start: Places
     end: Places
@@ -181,7 +181,7 @@ class Manifest:
             if document.get("version") != _VERSION:
                 raise ValueError(f"it is of version {document.get('version')}, made by another release")
             given: dict[str, Any] = document.pop("layout")
-            layout = Layout(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})  # type: ignore[arg-type]
+            layout = ExportLayout(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})  # type: ignore[arg-type]
             files = [ExportedFile.of(file, layout.place, layout.time) for file in document.pop("files")]
             for name in ("start", "end"):
                 if isinstance(document[name], int):

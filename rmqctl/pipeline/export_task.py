@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqctl.arrow import group_codes
-from rmqctl.pipeline.export_manifest import DAY, DONE, HOUR, ExportedFile, Format, Layout
+from rmqctl.pipeline.export_manifest import DAY, DONE, HOUR, ExportedFile, ExportLayout, Format
 from rmqctl.pipeline.outputs import Output
 from rmqctl.tables import Log
 from rmqctl.text import text_or_base64
@@ -45,13 +45,13 @@ class Writer(Protocol):
         ...
 
 
-def writer(layout: Layout, stream: BinaryIO, schema: pa.Schema) -> Writer:
+def writer(layout: ExportLayout, stream: BinaryIO, schema: pa.Schema) -> Writer:
     """Return a writer of the layout's format onto a stream."""
     return _WRITERS[Format(layout.format)](layout, stream, schema)
 
 
 class _Parquet:
-    def __init__(self, layout: Layout, stream: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, layout: ExportLayout, stream: BinaryIO, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
 
         order = [pq.SortingColumn(schema.names.index(layout.place))] if layout.place in schema.names else None
@@ -75,7 +75,7 @@ _RECURRING = {
 
 
 class _Orc:
-    def __init__(self, layout: Layout, stream: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, layout: ExportLayout, stream: BinaryIO, schema: pa.Schema) -> None:
         from pyarrow import orc
 
         codec = "uncompressed" if layout.compression == "none" else layout.compression
@@ -95,7 +95,7 @@ class _Orc:
 class _Lines:
     """Text, one row a line, compressed on the way."""
 
-    def __init__(self, layout: Layout, stream: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, layout: ExportLayout, stream: BinaryIO, schema: pa.Schema) -> None:
         self._out: Any = stream
         if layout.compression != "none":
             self._out = pa.CompressedOutputStream(pa.PythonFile(stream, "w"), layout.compression)
@@ -121,7 +121,7 @@ class _Lines:
 class _Csv(_Lines):
     """With a line of names; lists and maps are JSON in a cell, bodies text or ``base64:...``."""
 
-    def __init__(self, layout: Layout, stream: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, layout: ExportLayout, stream: BinaryIO, schema: pa.Schema) -> None:
         super().__init__(layout, stream, schema)
         self._out.write(_csv_text([schema.names]))
 
@@ -170,7 +170,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-_WRITERS: dict[Format, Callable[[Layout, BinaryIO, pa.Schema], Writer]] = {
+_WRITERS: dict[Format, Callable[[ExportLayout, BinaryIO, pa.Schema], Writer]] = {
     Format.PARQUET: _Parquet,
     Format.ORC: _Orc,
     Format.CSV: _Csv,
@@ -204,7 +204,7 @@ class ExportTask:
     """
 
     log: Log
-    layout: Layout
+    layout: ExportLayout
     output: Output
     directory: str
 
@@ -257,7 +257,7 @@ class _Aside(AbstractContextManager["_Aside"]):
 
 
 @dataclass(slots=True)
-class _Part:
+class _OpenPartition:
     """One partition of one stretch, under way."""
 
     tables: list[pa.Table] = field(default_factory=list)
@@ -282,9 +282,9 @@ class _Part:
 class _Files:
     """The files of one stretch by partition."""
 
-    def __init__(self, layout: Layout, output: Output, name: str, directory: str, stack: ExitStack) -> None:
+    def __init__(self, layout: ExportLayout, output: Output, name: str, directory: str, stack: ExitStack) -> None:
         self.layout, self.output, self.name, self.directory, self.stack = layout, output, name, directory, stack
-        self.parts: dict[tuple[Any, ...], _Part] = {}
+        self.parts: dict[tuple[Any, ...], _OpenPartition] = {}
         self.waiting = self.shared = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -293,7 +293,7 @@ class _Files:
             return
         self.shared += batch.nbytes
         for values, rows in _partitions(batch, self.layout):
-            part = self.parts.setdefault(values, _Part())
+            part = self.parts.setdefault(values, _OpenPartition())
             self._note(part, rows)
             table = pa.Table.from_batches([rows.select(list(self.layout.columns))])
             part.tables.append(table)
@@ -309,7 +309,7 @@ class _Files:
             for part in self.parts.values():
                 part.own()
 
-    def _note(self, part: _Part, rows: pa.RecordBatch) -> None:
+    def _note(self, part: _OpenPartition, rows: pa.RecordBatch) -> None:
         places = pc.min_max(rows.column(self.layout.place)).as_py()
         part.first = min(part.first, places["min"]) if part.rows else places["min"]
         part.last = max(part.last, places["max"]) if part.rows else places["max"]
@@ -320,7 +320,7 @@ class _Files:
             part.earliest = low if part.earliest is None else min(part.earliest, low)
             part.latest = high if part.latest is None else max(part.latest, high)
 
-    def _put_aside(self, part: _Part) -> None:
+    def _put_aside(self, part: _OpenPartition) -> None:
         if part.aside is None:
             part.aside = self.stack.enter_context(_Aside())
         part.aside.add(part.tables)
@@ -328,7 +328,7 @@ class _Files:
         self.waiting -= part.waiting
         part.tables, part.waiting = [], 0
 
-    def _write(self, values: tuple[Any, ...], part: _Part) -> None:
+    def _write(self, values: tuple[Any, ...], part: _OpenPartition) -> None:
         table = pa.concat_tables([*(part.aside.taken() if part.aside else []), *part.tables])
         if part.writer is None:
             self.stack.enter_context(part.stack)
@@ -369,7 +369,7 @@ class _Files:
 class PartitionOrder:
     """Puts rows in the order of their partitions (`rmqctl.tables.Order`)."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ExportLayout) -> None:
         self._layout = layout
         self.columns = tuple(dict.fromkeys((*_named(layout), layout.time)))
 
@@ -377,7 +377,7 @@ class PartitionOrder:
         return _codes(batch, self._layout)[0]
 
 
-def _partitions(batch: pa.RecordBatch, layout: Layout) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+def _partitions(batch: pa.RecordBatch, layout: ExportLayout) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
     """Yield the rows of a batch in runs of one partition."""
     codes, values = _codes(batch, layout)
     bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
@@ -385,7 +385,7 @@ def _partitions(batch: pa.RecordBatch, layout: Layout) -> Iterator[tuple[tuple[A
         yield values[codes[begin]], batch.slice(begin, end - begin)
 
 
-def _codes(batch: pa.RecordBatch, layout: Layout) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
+def _codes(batch: pa.RecordBatch, layout: ExportLayout) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
     """Return the partition of each row as a number, shape (n,), and what the numbers stand for."""
     return group_codes([_partition_column(batch, name, layout.time) for name in layout.partition_by], batch.num_rows)
 
@@ -402,10 +402,10 @@ def _partition_column(batch: pa.RecordBatch, name: str, time: str) -> Any:
     return batch.column(name)
 
 
-def _named(layout: Layout) -> list[str]:
+def _named(layout: ExportLayout) -> list[str]:
     return [name for name in layout.partition_by if name not in {DAY, HOUR}]
 
 
-def columns_to_read(layout: Layout) -> tuple[str, ...]:
+def columns_to_read(layout: ExportLayout) -> tuple[str, ...]:
     """Return the columns that a task needs: those written, those in directories, and what is noted of files."""
     return tuple(dict.fromkeys([*layout.columns, *_named(layout), layout.place, layout.time]))

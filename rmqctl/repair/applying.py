@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rmqctl.files.writing import FileLayer
-from rmqctl.repair.edits import PIECE, STORE, FileChange, Piece, load
+from rmqctl.repair.edits import PIECE, STORE, ChangedBytes, FileChange, load
 from rmqctl.repair.journal import Journal
 from rmqctl.repair.write_journal import copy_file
 
@@ -246,7 +246,7 @@ def _strange(journal: Journal, file: FileChange) -> Iterator[str]:
                 return
 
 
-def _known(file: FileChange, piece: Piece) -> list[bytes]:
+def _known(file: FileChange, piece: ChangedBytes) -> list[bytes]:
     """Return what may lie at the place of a piece."""
     if piece.offset < file.floor:
         return [load(p) for p in (piece.before, piece.after) if p is not None]

@@ -19,6 +19,7 @@ from rmqctl.repair.edited_file import EditedFile
 from rmqctl.repair.edits import (
     PIECE,
     STORE,
+    ChangedBytes,
     Changes,
     Create,
     Cut,
@@ -28,7 +29,6 @@ from rmqctl.repair.edits import (
     FileChange,
     Overwrite,
     Payload,
-    Piece,
     Plan,
     Quarantine,
     Region,
@@ -89,28 +89,28 @@ class DraftFile(EditedFile):
             return None
         return self.base if isinstance(self.base, bytes) else Region(self.base, 0, self.base_size)
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Iterator[ChangedBytes]:
         for start, run in self.written:
             for at in range(start, start + len(run), PIECE):
                 data = run[at - start : at - start + PIECE]
                 kept = max(min(len(data), self.floor - at), 0)
                 if kept:
-                    yield Piece(at, kept, self.base_bytes(at, kept), data[:kept])
+                    yield ChangedBytes(at, kept, self.base_bytes(at, kept), data[:kept])
                 if kept < len(data):
-                    yield Piece(at + kept, len(data) - kept, None, data[kept:])
+                    yield ChangedBytes(at + kept, len(data) - kept, None, data[kept:])
         yield from self._lost()
 
-    def _lost(self) -> Iterator[Piece]:
+    def _lost(self) -> Iterator[ChangedBytes]:
         """Yield what the file held after the shortest that it was."""
         end = min(self.first_size, self.base_size)
         if isinstance(self.base, bytes):
             for at in range(self.floor, end, PIECE):
                 data = self.base[at : min(at + PIECE, end)]
-                yield Piece(at, len(data), data, None)
+                yield ChangedBytes(at, len(data), data, None)
         elif self.floor < end:
             with open(self.base, "rb", buffering=0) as file:
                 for at, size in data_extents(file.fileno(), self.floor, end):
-                    yield Piece(at, size, Region(self.base, at, size), None)
+                    yield ChangedBytes(at, size, Region(self.base, at, size), None)
 
     def base_bytes(self, offset: int, size: int) -> bytes:
         """Bytes before every edit; zeros after them."""

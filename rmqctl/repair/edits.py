@@ -199,7 +199,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ChangedBytes:
     """Bytes of a file that differ between the sides; None where a side has zeros or no such bytes."""
 
     offset: int
@@ -223,7 +223,7 @@ class FileChange:
     before: Side
     after: Side
     floor: int
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[ChangedBytes, ...] = ()
     content: Payload | None = None
 
     @property

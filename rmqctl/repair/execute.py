@@ -80,7 +80,7 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class NewRun:
     """Changes that are to be begun.
 
     Attributes:
@@ -101,7 +101,7 @@ class Start:
     outside: tuple[str, ...] = ()
 
 
-def begin_run(start: Start, layer: FileLayer, verify: Verify | None, advance: Advance) -> Applied:
+def begin_run(start: NewRun, layer: FileLayer, verify: Verify | None, advance: Advance) -> Applied:
     """Write the journal, then carry it out.
 
     Raises:
@@ -128,7 +128,7 @@ def begin_run(start: Start, layer: FileLayer, verify: Verify | None, advance: Ad
     return carry_out(journal, layer, verify, advance, is_new=True)
 
 
-def _written(start: Start, place: Reserved, layer: FileLayer, advance: Advance) -> Journal:
+def _written(start: NewRun, place: Reserved, layer: FileLayer, advance: Advance) -> Journal:
     try:
         return write_journal(
             start.changes,
@@ -329,7 +329,7 @@ def apply(
             changes = draft(plan, name, lock=lock)
             if not changes.files and not changes.directories:
                 return Applied(None, plan.title)
-            start = Start(changes, base, name, force=force, lock_is_new=is_new, outside=_real(outside))
+            start = NewRun(changes, base, name, force=force, lock_is_new=is_new, outside=_real(outside))
             with suppress(NameTaken):
                 return begin_run(start, layer, verify, advance)
 
@@ -388,7 +388,7 @@ def undo(
         changes = found.changes.reversed(_title(found))
         lock_is_new = bool(found.header.get("lock_is_new"))
         while True:
-            start = Start(
+            start = NewRun(
                 changes,
                 found.base,
                 next_name(found.base),

@@ -33,7 +33,7 @@ from typing import Any
 
 from rmqctl.errors import Refused
 from rmqctl.files.writing import FileLayer
-from rmqctl.repair.edits import Changes, DirectoryChange, FileChange, Payload, Piece, Region, Side
+from rmqctl.repair.edits import ChangedBytes, Changes, DirectoryChange, FileChange, Payload, Region, Side
 
 
 def line_of(row: dict[str, Any], number: int) -> bytes:
@@ -107,7 +107,7 @@ def changes_of(rows: list[dict[str, Any]], root: str, data: str) -> Changes:
         root: where the store lies.
         data: path of the journal's data.
     """
-    files: list[tuple[dict[str, Any], list[Piece]]] = []
+    files: list[tuple[dict[str, Any], list[ChangedBytes]]] = []
     for row in rows:
         if row["kind"] == "file":
             files.append((row, []))
@@ -139,14 +139,14 @@ def _side_row(side: Side) -> dict[str, Any]:
     return {"place": side.place, "size": side.size, "mtime_ns": side.mtime_ns}
 
 
-def _file(row: dict[str, Any], pieces: list[Piece]) -> FileChange:
+def _file(row: dict[str, Any], pieces: list[ChangedBytes]) -> FileChange:
     before, after = Side(**row["before"]), Side(**row["after"])
     return FileChange(row["name"], before, after, row["floor"], tuple(pieces))
 
 
-def _piece(row: dict[str, Any], data: str) -> Piece:
+def _piece(row: dict[str, Any], data: str) -> ChangedBytes:
     size = row["size"]
-    return Piece(row["offset"], size, _payload(row["before"], size, data), _payload(row["after"], size, data))
+    return ChangedBytes(row["offset"], size, _payload(row["before"], size, data), _payload(row["after"], size, data))
 
 
 def _payload(known: dict[str, Any] | None, size: int, data: str) -> Payload | None:

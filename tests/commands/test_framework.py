@@ -31,7 +31,7 @@ from commands._options import (
     output_option,
     store_options,
 )
-from commands._types import Instant, PropertyFilter, Queue, QueueName, Regex, Release, Size
+from commands._types import Instant, PropertyFilter, QueueChoice, QueueName, Regex, Release, Size
 from rmqctl.errors import FAMILY, IOFailure, MissingExtra, NotAStore, Refused, RmqctlError, StoreInUse, TooDamaged
 from rmqctl.release import Release as ReleaseNumber
 
@@ -394,13 +394,13 @@ def test_size_refuses(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "queue"),
     [
-        ("TopicTest", Queue("TopicTest", None)),
-        ("TopicTest/3", Queue("TopicTest", 3)),
-        ("%RETRY%g/0", Queue("%RETRY%g", 0)),
-        ("a/b/7", Queue("a/b", 7)),
+        ("TopicTest", QueueChoice("TopicTest", None)),
+        ("TopicTest/3", QueueChoice("TopicTest", 3)),
+        ("%RETRY%g/0", QueueChoice("%RETRY%g", 0)),
+        ("a/b/7", QueueChoice("a/b", 7)),
     ],
 )
-def test_queue_name(text: str, queue: Queue) -> None:
+def test_queue_name(text: str, queue: QueueChoice) -> None:
     assert QueueName().convert(text, None, None) == queue
 
 

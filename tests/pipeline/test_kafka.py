@@ -23,7 +23,7 @@ from rmqctl.pipeline.export_task import ExportTask
 from rmqctl.pipeline.local_sql import LocalQueries
 from rmqctl.pipeline.mounted import Mounted
 from rmqctl.pipeline.outputs import output_at
-from rmqctl.tables import LostMessages, Places, Start, tables_of
+from rmqctl.tables import LostMessages, Places, StreamStart, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -207,9 +207,9 @@ class Growing:
 TOPICS = ("z-zstd", "idem", "txn-a")
 
 
-def following(root: Path, start: Start | None = None, **options: str) -> Following:
+def following(root: Path, start: StreamStart | None = None, **options: str) -> Following:
     found = tables_of("kafkalog", {"path": str(root), "splitSize": "2K", **options})
-    return Following(found.path, found.log(), start or Start())
+    return Following(found.path, found.log(), start or StreamStart())
 
 
 def keys(stream: Following, start: Places, end: Places) -> list[Key]:
@@ -245,8 +245,8 @@ def test_where_a_stream_begins_and_what_it_misses(tmp_path: Path) -> None:
     root = golden.unpack(KAFKA, tmp_path)
     whole = following(root, topic="z-zstd")
     end = whole.latest(whole.first())
-    assert following(root, Start("latest"), topic="z-zstd").first() == end
-    some = following(root, Start({"z-zstd-1": 5}), topic="z-zstd").first()
+    assert following(root, StreamStart("latest"), topic="z-zstd").first() == end
+    some = following(root, StreamStart({"z-zstd-1": 5}), topic="z-zstd").first()
     assert some == whole.first() | {"z-zstd-1": 5}
     assert next(key for key in keys(whole, some, end) if key[1] == 1)[2] == 5
     small = whole.latest(some, 1024)
@@ -260,7 +260,7 @@ def test_where_a_stream_begins_and_what_it_misses(tmp_path: Path) -> None:
     stream = following(root, topic=many.name.rpartition("-")[0])
     with pytest.raises(LostMessages, match="failOnDataLoss"):
         stream.parts({many.name: 0}, stream.latest({many.name: 0}))
-    on = following(root, Start(fail_on_loss=False), topic=many.name.rpartition("-")[0])
+    on = following(root, StreamStart(fail_on_loss=False), topic=many.name.rpartition("-")[0])
     assert min(key[2] for key in keys(on, {many.name: 0}, on.latest({many.name: 0})) if True) >= 0
     assert stream.first()[many.name] == int(second.stem)
 

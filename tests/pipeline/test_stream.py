@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rmqctl.pipeline.data_source import Following
-from rmqctl.tables import LostMessages, Places, Start, tables_of
+from rmqctl.tables import LostMessages, Places, StreamStart, tables_of
 from tests.pipeline import truths
 from tests.pipeline.growing import Growing
 
@@ -22,9 +22,9 @@ def read(stream: Following, start: Places, end: Places) -> list[dict[str, Any]]:
     return [row for part in stream.parts(start, end) for batch in stream.read(part) for row in batch.to_pylist()]
 
 
-def stream_of(root: Path, start: Start | None = None, **options: str) -> Following:
+def stream_of(root: Path, start: StreamStart | None = None, **options: str) -> Following:
     found = tables_of("rocketmq", {"path": str(root), "splitSize": "16K", **options})
-    return Following(found.path, found.log(), start or Start())
+    return Following(found.path, found.log(), start or StreamStart())
 
 
 def at(offset: int) -> Places:
@@ -57,12 +57,12 @@ def test_where_a_stream_begins(tmp_path: Path) -> None:
     growing = Growing("5.3.3-clean", tmp_path)
     growing.grow(100_000)
     true = truths.expected("5.3.3-clean")
-    start = stream_of(growing.root, Start("latest")).first()
+    start = stream_of(growing.root, StreamStart("latest")).first()
     latest = start["physical_offset"]
     assert latest in {row["physical_offset"] for row in true}
     assert latest <= 100_000
-    assert stream_of(growing.root, Start(latest)).first() == start
-    assert stream_of(growing.root, Start(start)).first() == start
+    assert stream_of(growing.root, StreamStart(latest)).first() == start
+    assert stream_of(growing.root, StreamStart(start)).first() == start
     growing.grow(growing.total)
     stream = stream_of(growing.root)
     rows = read(stream, start, stream.latest(start))
@@ -90,7 +90,7 @@ def test_files_that_were_deleted_are_missed(tmp_path: Path) -> None:
     stream = stream_of(growing.root)
     with pytest.raises(LostMessages, match="failOnDataLoss"):
         stream.parts(at(0), stream.latest(at(0)))
-    going_on = stream_of(growing.root, Start(fail_on_loss=False))
+    going_on = stream_of(growing.root, StreamStart(fail_on_loss=False))
     rows = read(going_on, at(0), going_on.latest(at(0)))
     assert truths.comparable(rows) == [r for r in truths.expected("5.3.3-clean") if r["physical_offset"] >= size]
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from rmqctl.answer import Answer, HexAnswer, Layout, Row, Section, Stretch
+from rmqctl.answer import Answer, HexAnswer, Row, Section, Stretch, TableLayout
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.block import Block
 from rmqctl.kafka.directory import LogDirectories, LogFile, Partition, read_partition
 from rmqctl.kafka.dump.files import file_rows
-from rmqctl.kafka.dump.lines import Piece, SegmentLines, SharedLines
+from rmqctl.kafka.dump.lines import LineBytes, SegmentLines, SharedLines
 from rmqctl.kafka.dump.segments import SegmentDump, extent_of
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
@@ -211,7 +211,7 @@ class _Run:
                 if left == 0:
                     return
 
-    def lines(self) -> Iterator[Piece]:
+    def lines(self) -> Iterator[LineBytes]:
         """Yield the rows as JSON lines, many in a piece; without a limit, records are not made into objects on
         the way.
         """
@@ -231,7 +231,7 @@ class _Run:
             yield from self._lines_of(files)
         self._finish()
 
-    def _lines_of(self, files: list[tuple[Partition | None, LogFile]]) -> Iterator[Piece]:
+    def _lines_of(self, files: list[tuple[Partition | None, LogFile]]) -> Iterator[LineBytes]:
         lines = SegmentLines(self.segments)
         for partition, file in files:
             if file.kind not in SEGMENTS:
@@ -344,7 +344,7 @@ _REMARKS: dict[str, Callable[[Row], str]] = {
     "record": lambda row: row["control_type"] or "",
 }
 
-LAYOUT = Layout(
+LAYOUT = TableLayout(
     {
         "finding": ("file", "offset", "size", "remark"),
         "batch": ("file", *_BATCH),
@@ -364,7 +364,7 @@ def _remark_on_records(row: Row) -> str | None:
     return f"{place}, {facts}" if facts else place
 
 
-RECORD_LAYOUT = Layout(dict.fromkeys(("finding", "batch", "record"), _RECORD), _remark_on_records, _AS_TEXT)
+RECORD_LAYOUT = TableLayout(dict.fromkeys(("finding", "batch", "record"), _RECORD), _remark_on_records, _AS_TEXT)
 """The same where records are shown under their batches."""
 
 

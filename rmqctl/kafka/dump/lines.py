@@ -20,12 +20,12 @@ from rmqctl.findings import Severity
 from rmqctl.kafka.block import Bytes8, Flags, Ints
 from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.directory import LogFile, Partition
-from rmqctl.kafka.dump.segments import Part, SegmentDump
+from rmqctl.kafka.dump.segments import SegmentDump, ShownBatches
 from rmqctl.kafka.records import Records
 from rmqctl.kafka.rows import batch_rows, binary_of, has_decoder, place_of, record_rows, shown_text
 from rmqctl.parallel import SLOT, Ordered
 
-Piece = bytes | memoryview
+LineBytes = bytes | memoryview
 Cell: TypeAlias = "bytes | pa.BinaryArray"
 """Of each line the same bytes, or bytes of its own."""
 _CHUNK, _CHUNK_BYTES = 1 << 13, 1 << 20
@@ -56,7 +56,7 @@ class SegmentLines:
         self.segments = segments
         self.shown = self.damage = 0
 
-    def pieces(self, part: Part) -> Iterator[Piece]:
+    def pieces(self, part: ShownBatches) -> Iterator[LineBytes]:
         """Yield the lines of a part."""
         self.damage += sum(finding.level is not Severity.NOTE for finding in part.findings)
         count = sum(map(len, part.groups)) if self.segments.with_records else len(part.block)
@@ -72,7 +72,9 @@ class SegmentLines:
             written = int(chunk.batch[-1]) + 1
         yield _bytes_of(batches[written:])
 
-    def _woven(self, part: Part, records: Records, batches: pa.BinaryArray, written: int) -> Iterator[Piece]:
+    def _woven(
+        self, part: ShownBatches, records: Records, batches: pa.BinaryArray, written: int
+    ) -> Iterator[LineBytes]:
         """Lines of records, each batch's own line before them; batches before ``written`` have theirs already."""
         starts = np.flatnonzero(np.diff(records.batch, prepend=-1))
         rows = records.batch[starts]
@@ -83,7 +85,7 @@ class SegmentLines:
             yield _bytes_of(_record_lines(part, records, _before(records, batches[written:stop], starts)))
             return
         lines, ends = self._lines_and_ends(part, records)
-        pieces: list[Piece] = [lines[: ends[starts[0]]]] if len(starts) else [lines]
+        pieces: list[LineBytes] = [lines[: ends[starts[0]]]] if len(starts) else [lines]
         bounds = zip(rows.tolist(), pairwise([*ends[starts].tolist(), int(ends[-1])]), strict=True)
         own = batches[written:stop].to_pylist()
         done = 0
@@ -93,14 +95,14 @@ class SegmentLines:
             pieces.append(lines[begin:end])
         yield b"".join(pieces)
 
-    def _are_plain(self, part: Part, records: Records) -> bool:
+    def _are_plain(self, part: ShownBatches, records: Records) -> bool:
         """Whether all records are shown as they are, with nothing taken apart."""
         plain = self.segments.show is shown_text and not has_decoder(place_of(part.partition)[0])
         return (
             plain and not records.block.has_legacy and not records.block.flag(Attributes.CONTROL)[records.batch].any()
         )
 
-    def _lines_and_ends(self, part: Part, records: Records) -> tuple[memoryview, Ints]:
+    def _lines_and_ends(self, part: ShownBatches, records: Records) -> tuple[memoryview, Ints]:
         """Return the lines of records end to end, and where each begins and ends."""
         if self._are_plain(part, records):
             lines = _record_lines(part, records)
@@ -127,7 +129,7 @@ class SharedLines:
     _broken: int = -1
     _split_size: int = SPLIT_SIZE
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[LineBytes]:
         """Yield the lines in the order of the files; a piece is valid until the next is asked for."""
         given: deque[_Range] = deque()
         self._split_size = SPLIT_SIZE
@@ -194,7 +196,7 @@ def _worker(
 
     def work(of: _Range) -> _Made | OSError | None:
         number, start, stop = of
-        lines, pieces, size = SegmentLines(segments), list[Piece](), 0
+        lines, pieces, size = SegmentLines(segments), list[LineBytes](), 0
         segments.hidden = 0
         try:
             for part in segments.parts(*files[number], start, stop):
@@ -232,7 +234,7 @@ def _before(records: Records, batches: pa.BinaryArray, starts: Ints) -> pa.Binar
     return pa.concat_arrays([batches, pa.array([b""], pa.binary())]).take(pa.array(index))
 
 
-def _record_lines(part: Part, records: Records, before: Cell = b"") -> pa.BinaryArray:
+def _record_lines(part: ShownBatches, records: Records, before: Cell = b"") -> pa.BinaryArray:
     block, data = records.block, records.data
     topic, number = place_of(part.partition)
     fields = {"kind": "record", "file": block.file, "topic": topic, "partition": number, "batch_position": 0}
@@ -246,7 +248,7 @@ def _record_lines(part: Part, records: Records, before: Cell = b"") -> pa.Binary
     )  # fmt: skip
 
 
-def _batch_lines(part: Part) -> pa.BinaryArray:
+def _batch_lines(part: ShownBatches) -> pa.BinaryArray:
     """Return the line of each batch."""
     block = part.block
     if block.has_legacy or not len(block):

@@ -27,7 +27,7 @@ _CHUNK = 4096
 
 
 @dataclass(slots=True)
-class Part:
+class ShownBatches:
     """Batches of one window that are to be shown, what stands between them, and their records.
 
     Attributes:
@@ -65,7 +65,7 @@ class SegmentDump:
         for part in self.parts(partition, file):
             yield from self.rows_of(part)
 
-    def rows_of(self, part: Part) -> Iterator[Row]:
+    def rows_of(self, part: ShownBatches) -> Iterator[Row]:
         """Yield the rows of a part: findings, batches and records, by place."""
         records = _record_rows(part, self.show)
         findings = iter(part.findings)
@@ -85,7 +85,7 @@ class SegmentDump:
 
     def parts(
         self, partition: Partition | None, file: LogFile, start: int = 0, stop: int | None = None
-    ) -> Iterator[Part]:
+    ) -> Iterator[ShownBatches]:
         """Yield what is to be shown of one file, window by window.
 
         Args:
@@ -104,7 +104,7 @@ class SegmentDump:
             source.close()
         self.advance(max(end - done, 0))
 
-    def part(self, partition: Partition | None, block: Block) -> Part:
+    def part(self, partition: Partition | None, block: Block) -> ShownBatches:
         """Return the chosen batches and records of a block, with its findings."""
         findings = self._chosen([*block_findings(block, partition)])
         keep = self.wanted.batches(block)
@@ -119,7 +119,7 @@ class SegmentDump:
         if self.with_records or self.wanted.looks_into_records:
             block, groups, failed = self._with_records(block, partition, view)
             findings = sorted([*findings, *self._chosen(failed)], key=lambda f: f.offset)
-        return Part(partition, block, findings, groups if self.with_records else [])
+        return ShownBatches(partition, block, findings, groups if self.with_records else [])
 
     def _with_records(
         self, block: Block, partition: Partition | None, view: View | None
@@ -217,7 +217,7 @@ def unreadable(block: Block, row: int, why: str, partition: Partition | None) ->
     return Finding(RECORD_UNREADABLE, block.file, at, size, why, topic=topic, partition=number)
 
 
-def _record_rows(part: Part, show: Shown) -> dict[int, list[Row]]:
+def _record_rows(part: ShownBatches, show: Shown) -> dict[int, list[Row]]:
     """Return the rows of the records by the row of their batch."""
     found: dict[int, list[Row]] = {}
     for records in filter(len, part.groups):

@@ -10,7 +10,7 @@ import numpy as np
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.kafka.query.offset import Keep
-from rmqctl.kafka.query.steps import KEY_ELSEWHERE, NO_KEY, Steps
+from rmqctl.kafka.query.steps import KEY_ELSEWHERE, NO_KEY, Trace
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog, Spans
@@ -54,9 +54,9 @@ def partition_of_name(name: str, partitions: int) -> int:
 
 
 Advance = Callable[[int], object]
-Part = tuple[int, int]
+SegmentPlace = tuple[int, int]
 """Number of a partition in the search, and of a segment in it."""
-PartRows = tuple[list[dict[str, Any]], bool]
+SegmentRows = tuple[list[dict[str, Any]], bool]
 """Rows of a segment, and whether a broker cuts the log there."""
 
 
@@ -87,17 +87,17 @@ class KeySearch:
             if ends:  # a broker drops the segments after this one
                 cut.add(number)
 
-    def _results(self, parts: list[Part]) -> Iterator[PartRows]:
+    def _results(self, parts: list[SegmentPlace]) -> Iterator[SegmentRows]:
         if self.processes == 1 or len(parts) == 1:
             return map(self._search, parts)
         searcher = replace(self, advance=bool)
         return Ordered(searcher.worker, min(self.processes, len(parts)), 2 * self.processes).results(parts)
 
-    def worker(self) -> Callable[[Part], PartRows]:
+    def worker(self) -> Callable[[SegmentPlace], SegmentRows]:
         """Return what works on a part in a process of its own."""
         return self._search
 
-    def _search(self, part: Part) -> PartRows:
+    def _search(self, part: SegmentPlace) -> SegmentRows:
         log = self.logs[part[0]]
         found = []
         for block in log.blocks_of(part[1]):
@@ -123,7 +123,7 @@ def latest_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield last
 
 
-def explain_key(logs: Sequence[PartitionLog], key: bytes, partitions: int, rows: Sequence[Mapping[str, Any]]) -> Steps:
+def explain_key(logs: Sequence[PartitionLog], key: bytes, partitions: int, rows: Sequence[Mapping[str, Any]]) -> Trace:
     """Say where a key belongs, where it was found, and what a consumer does not see of it.
 
     Args:
@@ -131,7 +131,7 @@ def explain_key(logs: Sequence[PartitionLog], key: bytes, partitions: int, rows:
         partitions: of the topic in the whole cluster.
         rows: what was found.
     """
-    steps = Steps(on=True)
+    steps = Trace(on=True)
     home = partition_of_key(key, partitions)
     steps.add("", "partition", f"the default partitioner puts the key into partition {home} (of 0 to {partitions - 1})")
     for log in logs:

@@ -24,7 +24,7 @@ from rmqctl.kafka.query.steps import (
     NO_BATCH,
     NO_SEGMENT,
     NOT_DECIDED,
-    Steps,
+    Trace,
 )
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
@@ -54,7 +54,7 @@ def offset_rows(log: PartitionLog, question: OffsetQuestion) -> list[dict[str, A
     """Return the status, the records, then the steps."""
     state, offset = log.replayed, question.offset
     view = view_of(log, read_committed=question.read_committed)
-    steps = Steps(on=question.explain)
+    steps = Trace(on=question.explain)
     if not state.log_start_offset <= offset <= state.log_end_offset:
         next_offset = state.log_start_offset if offset < state.log_start_offset else state.log_end_offset
         _explain_range(log, offset, steps)
@@ -89,7 +89,7 @@ def _status(log: PartitionLog, status: str, next_offset: int) -> dict[str, Any]:
     }
 
 
-def _explain_range(log: PartitionLog, offset: int, steps: Steps) -> None:
+def _explain_range(log: PartitionLog, offset: int, steps: Trace) -> None:
     state = log.replayed
     steps.add("", "range", f"the log holds offsets from {state.log_start_offset} to before {state.log_end_offset}")
     if offset >= state.log_start_offset:
@@ -100,7 +100,7 @@ def _explain_range(log: PartitionLog, offset: int, steps: Steps) -> None:
         steps.conclude(DELETED_WITH_SEGMENTS, start=state.log_start_offset)
 
 
-def _explain(view: View, question: OffsetQuestion, rows: list[dict[str, Any]], steps: Steps) -> None:
+def _explain(view: View, question: OffsetQuestion, rows: list[dict[str, Any]], steps: Trace) -> None:
     """Say how a broker gets to the offset, and why the first record is not the one asked for."""
     log, offset = view.log, question.offset
     segment = segment_of(log, offset)
@@ -120,7 +120,7 @@ def segment_of(log: PartitionLog, offset: int) -> Segment | None:
     return max((s for s in log.segments if s.base <= offset), key=lambda s: s.base, default=None)
 
 
-def index_entry(segment: Segment, offset: int, steps: Steps) -> int:
+def index_entry(segment: Segment, offset: int, steps: Trace) -> int:
     """Return the byte at which a broker begins to read for an offset, by the offset index."""
     if segment.offset_index is None:
         steps.add(segment.log.name if segment.log else "", "offset index", "there is none: read from byte 0")
@@ -142,7 +142,7 @@ def index_entry(segment: Segment, offset: int, steps: Steps) -> int:
     return position
 
 
-def _conclude(view: View, question: OffsetQuestion, rows: list[dict[str, Any]], steps: Steps) -> None:
+def _conclude(view: View, question: OffsetQuestion, rows: list[dict[str, Any]], steps: Trace) -> None:
     """Say why a consumer gets no record at the offset."""
     log, offset = view.log, question.offset
     state = log.replayed

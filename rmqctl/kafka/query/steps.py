@@ -104,7 +104,7 @@ NO_KEY = declare_miss(
 )
 
 
-class Steps:
+class Trace:
     """Collects steps; those of a lookup that is not to be explained are not kept."""
 
     def __init__(self, *, on: bool) -> None:

@@ -13,7 +13,7 @@ from rmqctl.kafka.block import Block
 from rmqctl.kafka.directory import Segment
 from rmqctl.kafka.indexes import TimeIndex, read_time_index
 from rmqctl.kafka.query.offset import index_entry
-from rmqctl.kafka.query.steps import NO_TIMESTAMP, NONE_IN_SEGMENT, NONE_THAT_LATE, TIME_INDEX_WRONG, Steps
+from rmqctl.kafka.query.steps import NO_TIMESTAMP, NONE_IN_SEGMENT, NONE_THAT_LATE, TIME_INDEX_WRONG, Trace
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.releases import COMPARED
 from rmqctl.kafka.rows import record_row
@@ -67,7 +67,7 @@ def offset_for_time(
         time: epoch ms, or one of :data:`SPECIAL`.
         release: whose broker is asked.
     """
-    steps = Steps(on=explain)
+    steps = Trace(on=explain)
     number = SPECIAL[time] if isinstance(time, str) else time
     if number == LATEST:
         end = log.replayed.log_end_offset
@@ -86,7 +86,7 @@ def offset_for_time(
     return TimeAnswer(number, offset, timestamp, record, tuple(steps.rows()))
 
 
-def _at_or_after(log: PartitionLog, time: int, steps: Steps) -> Found | None:
+def _at_or_after(log: PartitionLog, time: int, steps: Trace) -> Found | None:
     """Return the first record with a timestamp of ``time`` or later in the first segment that should hold one."""
     for number, segment in enumerate(log.segments):
         assert segment.log is not None
@@ -109,7 +109,7 @@ def _at_or_after(log: PartitionLog, time: int, steps: Steps) -> Found | None:
     return None
 
 
-def _search(log: PartitionLog, segment: Segment, index: TimeIndex | None, time: int, steps: Steps) -> Found | None:
+def _search(log: PartitionLog, segment: Segment, index: TimeIndex | None, time: int, steps: Trace) -> Found | None:
     position = 0
     if index is not None and segment.time_index is not None:
         number = int(np.searchsorted(index.timestamps, time, side="right")) - 1
@@ -127,7 +127,7 @@ def _search(log: PartitionLog, segment: Segment, index: TimeIndex | None, time: 
     return None
 
 
-def _compare(log: PartitionLog, time: int, answer: int, steps: Steps) -> None:
+def _compare(log: PartitionLog, time: int, answer: int, steps: Trace) -> None:
     """Say where the first record of a time or later is, if a broker answers otherwise because of its indexes."""
     first = -1
     for _, block in log.blocks(log.log_start_offset):
@@ -144,7 +144,7 @@ def _compare(log: PartitionLog, time: int, answer: int, steps: Steps) -> None:
         steps.before_conclusion("", "the whole log", f"{what}; by its indexes a broker answers {answer}")
 
 
-def _largest(log: PartitionLog, release: Release, steps: Steps) -> Found | None:
+def _largest(log: PartitionLog, release: Release, steps: Trace) -> Found | None:
     """Return the first record with the largest timestamp.
 
     Before 3.8 (KAFKA-16310) a broker answers what it noted when a batch came. That is the last offset of a batch

@@ -12,7 +12,7 @@ from rmqctl.filters import Filters
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.query.key import KeySearch, explain_key, latest_rows
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
-from rmqctl.kafka.query.steps import NO_TOPIC, Steps
+from rmqctl.kafka.query.steps import NO_TOPIC, Trace
 from rmqctl.kafka.query.time import SPECIAL, offset_for_time
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.kafka.verbs.looking import begin, no_topic
@@ -186,6 +186,6 @@ def _no_partition(
     else:
         why = no_topic(replicas, topic)
     answer.remark(why)
-    steps = Steps(on=explain)
+    steps = Trace(on=explain)
     steps.conclude(NO_TOPIC, what=why)
     return steps.rows()

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[T]):
+class Slice(Generic[T]):
     """Some neighbouring items of a stream.
 
     Attributes:
@@ -68,16 +68,16 @@ class _Stream(Generic[T]):
     def last(self) -> int:
         return int(self.keys[-1])
 
-    def take(self, bound: int) -> Part[T]:
+    def take(self, bound: int) -> Slice[T]:
         """Return the items up to a key."""
         begin, self.at = self.at, max(self.at, int(np.searchsorted(self.keys, bound, "right")))
-        part = Part(self.keys[begin : self.at], self._of, begin)
+        part = Slice(self.keys[begin : self.at], self._of, begin)
         if len(part.keys):
             self._last = int(part.keys[-1])
         return part
 
 
-def merge(a: Iterator[tuple[Ints, T]], b: Iterator[tuple[Ints, T]]) -> Iterator[tuple[Part[T], Part[T]]]:
+def merge(a: Iterator[tuple[Ints, T]], b: Iterator[tuple[Ints, T]]) -> Iterator[tuple[Slice[T], Slice[T]]]:
     """Parts of both that cover the same range of keys; one of them may be empty.
 
     What an item belongs to must stay readable until the next part is asked for.
@@ -357,7 +357,7 @@ class LogDiff:
             log.gaps = seen.gaps + log.missing_files()
 
 
-def _equal(laid: Laid, a: Part[tuple[Block, int]], b: Part[tuple[Block, int]]) -> tuple[Ints, Ints]:
+def _equal(laid: Laid, a: Slice[tuple[Block, int]], b: Slice[tuple[Block, int]]) -> tuple[Ints, Ints]:
     """Places in both parts of the records that are equal byte for byte."""
     _, at_a, at_b = np.intersect1d(a.keys, b.keys, assume_unique=True, return_indices=True)
     if a.of is None or b.of is None or not len(at_a):
@@ -371,7 +371,7 @@ def _equal(laid: Laid, a: Part[tuple[Block, int]], b: Part[tuple[Block, int]]) -
     return at_a[same], at_b[same]
 
 
-def _keep(part: Part[tuple[Block, int]], same: Ints, unmatched: Unmatched, files: dict[str, int]) -> None:
+def _keep(part: Slice[tuple[Block, int]], same: Ints, unmatched: Unmatched, files: dict[str, int]) -> None:
     """Keep the records of a part that are not among the equal ones."""
     if part.of is None or len(same) == len(part.keys):
         return

@@ -9,7 +9,7 @@ from operator import add
 import numpy as np
 
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.rocketmq.diff.logs import Part, merge
+from rmqctl.rocketmq.diff.logs import Slice, merge
 from rmqctl.rocketmq.dump.log import is_under
 from rmqctl.rocketmq.findings.derived import DIFF_QUEUE_ONLY_A, DIFF_QUEUE_ONLY_B, DIFF_QUEUE_UNIT
 from rmqctl.rocketmq.log.block import Ints
@@ -178,7 +178,7 @@ class QueueDiff:
             yield from _ranges(kind, key, side, np.concatenate(parts) if parts else _NONE, told)
 
     def _compare(
-        self, a: Part[Units], b: Part[Units], found: dict[FindingKind, list[Ints]], told: dict[int, str]
+        self, a: Slice[Units], b: Slice[Units], found: dict[FindingKind, list[Ints]], told: dict[int, str]
     ) -> None:
         """Sort the units of two parts into equal, different, and there on one side."""
         _, at_a, at_b = np.intersect1d(a.keys, b.keys, assume_unique=True, return_indices=True)
@@ -199,7 +199,7 @@ class QueueDiff:
         for part, at, kind in ((a, at_a, DIFF_QUEUE_ONLY_A), (b, at_b, DIFF_QUEUE_ONLY_B)):
             self._only(part, at, kind, found)
 
-    def _only(self, part: Part[Units], at: Ints, kind: FindingKind, found: dict[FindingKind, list[Ints]]) -> None:
+    def _only(self, part: Slice[Units], at: Ints, kind: FindingKind, found: dict[FindingKind, list[Ints]]) -> None:
         if part.of is None:
             return
         rest = np.ones(len(part.keys), bool)

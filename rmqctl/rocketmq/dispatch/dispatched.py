@@ -40,7 +40,7 @@ _LOST = (LOG_BAD_RECORD, LOG_BLANK, LOG_GAP, LOG_TORN_TAIL)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class UnitRun:
     """Units of one simple queue from one stretch of log, in log order.
 
     Attributes:
@@ -88,7 +88,7 @@ class Dispatched:
         damage: places and lengths in the log that hold no record and should, bytes.
     """
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[UnitRun] = field(default_factory=list)
     batches: list[DispatchRequest] = field(default_factory=list)
     index: IndexColumns | None = None
     records: int = 0
@@ -236,7 +236,7 @@ class Dispatcher:
         numbers = [n for n, name in enumerate(self._ids.texts) if name in wanted]
         return np.isin(keys >> 32, numbers)
 
-    def _pieces(self, queued: _Queued) -> list[Piece]:
+    def _pieces(self, queued: _Queued) -> list[UnitRun]:
         """Return the rows by queue, those of each queue in log order."""
         order = np.argsort(queued.number, kind="stable")
         numbers, units, offsets = queued.number[order], queued.units[order], queued.offset[order]
@@ -250,7 +250,7 @@ class Dispatcher:
             own = offsets[begin:end] if i in uneven else None
             key = keys[int(numbers[begin])]
             name = self._ids.texts[key >> 32], signed(key & 0xFFFFFFFF)
-            found.append(Piece(name, units[begin:end], starts[i], own, None if times is None else times[begin:end]))
+            found.append(UnitRun(name, units[begin:end], starts[i], own, None if times is None else times[begin:end]))
         return found
 
     @staticmethod
@@ -308,4 +308,4 @@ class _Queued:
         return cls(number, units, offset, np.concatenate(times) if times else None)
 
 
-__all__ = ["NO_EXTENSION", "Dispatched", "Dispatcher", "IndexColumns", "Piece", "Wanted"]
+__all__ = ["NO_EXTENSION", "Dispatched", "Dispatcher", "IndexColumns", "UnitRun", "Wanted"]

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rmqctl.rocketmq.dispatch.dispatched import NO_EXTENSION, Dispatched, IndexColumns, Key, Piece
+from rmqctl.rocketmq.dispatch.dispatched import NO_EXTENSION, Dispatched, IndexColumns, Key, UnitRun
 from rmqctl.rocketmq.dispatch.units import UNIT_SIZE, Appended, BatchQueueState, ExtState, QueueState
 from rmqctl.rocketmq.index import IndexHead
 from rmqctl.rocketmq.log.block import Ints
@@ -101,7 +101,7 @@ class QueueSeries:
             if appended is not None:
                 self._sink.write(BATCH_QUEUES, key, appended)
 
-    def _append(self, piece: Piece) -> None:
+    def _append(self, piece: UnitRun) -> None:
         if piece.key not in self.simple:
             self.simple[piece.key] = self._open_simple(piece.key)
         state = self.simple[piece.key]
@@ -120,7 +120,7 @@ class QueueSeries:
         for appended in state.put_many(physical, size, codes, offsets):
             self._sink.write(QUEUES, piece.key, appended)
 
-    def _filled(self, state: QueueState, piece: Piece) -> Piece:
+    def _filled(self, state: QueueState, piece: UnitRun) -> UnitRun:
         """Return the piece without holes in its queue offsets; as it is where they do not ascend, or the hole is no
         hole.
         """
@@ -134,9 +134,9 @@ class QueueSeries:
             return piece
         if missing:
             self.filled[piece.key] = self.filled.get(piece.key, 0) + missing
-        return Piece(piece.key, np.repeat(piece.units, steps), first)
+        return UnitRun(piece.key, np.repeat(piece.units, steps), first)
 
-    def _extended(self, piece: Piece, times: Ints) -> Piece:
+    def _extended(self, piece: UnitRun, times: Ints) -> UnitRun:
         """Return the piece with addresses of extension units for tags codes; writes these units."""
         state = self.extension.setdefault(piece.key, ExtState(self.sizes.extension))
         units, offsets = piece.units.copy(), _offsets(piece).tolist()
@@ -146,10 +146,10 @@ class QueueSeries:
                 units["tags_code"][row] = address
                 for appended in found:
                     self._sink.write(QUEUES_EXT, piece.key, appended)
-        return Piece(piece.key, units, piece.first, piece.offsets)
+        return UnitRun(piece.key, units, piece.first, piece.offsets)
 
 
-def _offsets(piece: Piece) -> Ints:
+def _offsets(piece: UnitRun) -> Ints:
     return piece.first + np.arange(len(piece.units)) if piece.offsets is None else piece.offsets
 
 

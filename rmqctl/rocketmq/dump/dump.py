@@ -174,7 +174,7 @@ def _end(found: LogBlock, last: LogBlock | None) -> int:
 # --- the rows of a store ----------------------------------------------------------------------------
 
 
-Piece = bytes | memoryview
+LineBytes = bytes | memoryview
 _MANY = 5000
 
 
@@ -230,7 +230,7 @@ class Dump:
             if self._left == 0:
                 return
 
-    def lines(self) -> Iterator[Piece]:
+    def lines(self) -> Iterator[LineBytes]:
         """Yield the same as JSON lines, in pieces of many lines; messages are not made into objects on the way.
 
         Raises:
@@ -275,7 +275,7 @@ class Dump:
                 if self._left == 0:
                     return
 
-    def _log_lines(self, source: LogDump) -> Iterator[Piece]:
+    def _log_lines(self, source: LogDump) -> Iterator[LineBytes]:
         from rmqctl.rocketmq.dump.lines import MessageLines
 
         messages = MessageLines(self.request.show)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from formats.rocketmq.message import COMPRESSION, TRANSACTION, SysFlag
-from rmqctl.rocketmq.dump.log import MessageRows, Part, hosts_v4, id_bytes, merged
+from rmqctl.rocketmq.dump.log import MessageRows, ShownRecords, hosts_v4, id_bytes, merged
 from rmqctl.rocketmq.dump.record import VERSIONS, Row, Show, host_text, transaction
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
 from rmqctl.rocketmq.log.columns import Texts, properties_of
@@ -324,7 +324,7 @@ class MessageLines:
         self._topics = _Recurring(lambda raw: orjson.dumps(text_or_base64(raw)))
         self._hosts = _Recurring(lambda raw: orjson.dumps(host_text(raw.to_bytes(8, "big"))))
 
-    def pieces(self, part: Part) -> Iterator[bytes | memoryview]:
+    def pieces(self, part: ShownRecords) -> Iterator[bytes | memoryview]:
         """Yield the rows of a part, many lines a piece, with what stands between them."""
         lines, at = self.lines(part.block, part.crc_ok), 0
         for place, row in part.between:
@@ -333,7 +333,7 @@ class MessageLines:
             at = place
         yield _text(lines, at, len(lines))
 
-    def objects(self, part: Part) -> Iterator[Row]:
+    def objects(self, part: ShownRecords) -> Iterator[Row]:
         """Return the rows of a part as objects."""
         return merged(self._rows.rows(part.block, part.crc_ok), part.between)
 

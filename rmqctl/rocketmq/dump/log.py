@@ -45,7 +45,7 @@ CHUNK = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ShownRecords:
     """Records of a block that are to be shown, and what stands between them.
 
     Attributes:
@@ -96,7 +96,7 @@ class LogDump:
         for part in self.parts():
             yield from merged(messages.rows(part.block, part.crc_ok), part.between)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ShownRecords]:
         """Yield what is to be shown, some thousand records at a time."""
         for found in self._walk():
             yield from self.parts_of(found)
@@ -140,7 +140,7 @@ class LogDump:
         stop = size if high is None else min(high - file.base, size)
         return start, stop
 
-    def parts_of(self, found: LogBlock) -> Iterator[Part]:
+    def parts_of(self, found: LogBlock) -> Iterator[ShownRecords]:
         """Yield the chosen records of a block, with what stands between them."""
         chosen = self.wanted.select(found.block)
         block = found.block if chosen is None else found.block.take(chosen)
@@ -157,7 +157,7 @@ class LogDump:
             if len(part.block) or part.between:
                 yield part
 
-    def _part(self, block: Block, between: list[tuple[int, Row]]) -> Part:
+    def _part(self, block: Block, between: list[tuple[int, Row]]) -> ShownRecords:
         """Return a part, its bodies checked; ``between`` carries positions in the file."""
         computed, ok = crc_flags(block)
         bad = np.flatnonzero(~ok)
@@ -168,7 +168,7 @@ class LogDump:
             block, ok = block.take(bad), ok[bad]
         between.sort(key=lambda b: b[0])
         places = np.searchsorted(block.position, [b[0] for b in between], side="right").tolist()
-        return Part(block, ok, [(place, row) for place, (_, row) in zip(places, between, strict=True)])
+        return ShownRecords(block, ok, [(place, row) for place, (_, row) in zip(places, between, strict=True)])
 
     def between(self, block: Block) -> Iterator[tuple[int, Row]]:
         """Rows of what is no message, each with its position in the file: here the blanks."""

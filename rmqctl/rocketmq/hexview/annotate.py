@@ -27,8 +27,8 @@ from rmqctl.hexview.annotation import (
     RAW_LIMIT,
     ZERO_RUN,
     Annotation,
+    FieldLayout,
     Group,
-    Layout,
     Leaf,
     View,
     gap,
@@ -307,7 +307,7 @@ def _blank(view: View, found: Blank, lead: int) -> Iterator[Annotation]:
     yield from gap(view, found.position + len(raw), found.end, outer=("blank",), name="stale", group=group)
 
 
-def _blank_layout(lead: int) -> tuple[Layout, Table]:
+def _blank_layout(lead: int) -> tuple[FieldLayout, Table]:
     return (_ENTRY_BLANK, DLEDGER_BLANK) if lead else (_BLANK, BLANK)
 
 

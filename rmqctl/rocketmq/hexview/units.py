@@ -20,7 +20,7 @@ from formats.rocketmq.consumequeue_ext import END_OF_FILE, HEAD_SIZE, ConsumeQue
 from formats.rocketmq.dledger import DLedgerIndexUnit
 from formats.rocketmq.index import IndexEntry, IndexHeader, IndexSlot
 from formats.rocketmq.timer import BLANK_MAGIC, TimerCheck, TimerLogBlank, TimerLogUnit, TimerWheelSlot
-from rmqctl.hexview.annotation import Annotation, Group, Layout, Leaf, View, gap, layout_of
+from rmqctl.hexview.annotation import Annotation, FieldLayout, Group, Leaf, View, gap, layout_of
 from rmqctl.rocketmq.hexview import meanings
 from rmqctl.rocketmq.hexview.meanings import (
     EXT,
@@ -39,7 +39,7 @@ from rmqctl.rocketmq.store.geometry import IndexGeometry, geometry_of_file
 
 def structure(
     view: View,
-    layout: Layout,
+    layout: FieldLayout,
     table: Table,
     offset: int,
     data: bytes,
@@ -100,7 +100,7 @@ class Units:
         shown: units of these numbers are shown even when all their bytes are zero.
     """
 
-    layout: Layout
+    layout: FieldLayout
     table: Table
     title: Title
     begin: int = 0
@@ -182,7 +182,7 @@ class Header:
     """A structure at the start of a file, and room after it."""
 
     name: str
-    layout: Layout
+    layout: FieldLayout
     table: Table
 
     def walk(self, view: View, begin: int, stop: int) -> Iterator[Annotation]:
@@ -315,7 +315,9 @@ def walk_timer_log(view: View, begin: int, stop: int) -> Iterator[Annotation]:
         yield from gap(view, blank + len(raw), view.size, outer=("blank",), name="stale", group=group)
 
 
-def _fields(view: View, layout: Layout, table: Table, offset: int, raw: bytes, group: Group) -> Iterator[Annotation]:
+def _fields(
+    view: View, layout: FieldLayout, table: Table, offset: int, raw: bytes, group: Group
+) -> Iterator[Annotation]:
     yield from structure(view, layout, table, offset, raw, path=(group.name,), group=group)
 
 

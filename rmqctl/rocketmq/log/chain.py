@@ -35,7 +35,7 @@ _FOLLOWED = 128 << 10
 
 
 @dataclass(slots=True)
-class Step:
+class WindowResult:
     """What one window gave.
 
     Attributes:
@@ -79,7 +79,7 @@ class Chain:
         self.shifts: tuple[int, ...] = (0,)
         self.usual = _USUAL
 
-    def follow(self, data: Bytes8, position: int, stop: int) -> Step:
+    def follow(self, data: Bytes8, position: int, stop: int) -> WindowResult:
         """Follow the chain through the window ``data`` that begins at ``position`` of the file."""
         window = _Window(data, position, self, stop)
         while window.advance():
@@ -94,7 +94,7 @@ class _Window:
         self.data, self.position, self.chain, self.stop = data, position, chain, stop
         self.limit = chain.size - position
         self.lead = chain.lead
-        self.step = Step()
+        self.step = WindowResult()
         self.at = 0
         self._blanks: list[int] | None = None
         self._empty: list[int] | None = None
@@ -356,4 +356,4 @@ def _signed(value: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-__all__ = ["Chain", "Ints", "Step"]
+__all__ = ["Chain", "Ints", "WindowResult"]

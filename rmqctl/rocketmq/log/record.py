@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, Self
 
 from formats.errors import DecodeError
-from formats.layout import Plan, plan_of
+from formats.layout import StructPlan, plan_of
 from formats.rocketmq.client_batch import BatchItem
 from formats.rocketmq.message import Magic, SysFlag, record_plan
 from rmqctl.files.local import ByteSource
@@ -29,7 +29,7 @@ SMALLEST = 92
 _MAGICS = {int(Magic.MESSAGE_V1): 0, int(Magic.MESSAGE_V2): 4}
 
 
-def plan_of_variant(variant: int) -> Plan:
+def plan_of_variant(variant: int) -> StructPlan:
     """Return the derived plan of a variant number."""
     return record_plan(bool(variant & 4), (variant & 3) << HOST_SHIFT)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from rmqctl.files.local import ByteSource
 from rmqctl.rocketmq.log.block import Blank, Block, Bytes8, Gap, GapKind
-from rmqctl.rocketmq.log.chain import Chain, Step
+from rmqctl.rocketmq.log.chain import Chain, WindowResult
 from rmqctl.rocketmq.log.measure import PEEK, records_at
 
 WINDOW = 4 << 20
@@ -149,7 +149,7 @@ class _Scan:
             self._page = start, page
         return page[position - start : position - start + size]
 
-    def _next(self, step: Step, data: Bytes8, position: int) -> tuple[int, int]:
+    def _next(self, step: WindowResult, data: Bytes8, position: int) -> tuple[int, int]:
         """Where the next window begins and how many bytes it needs; zeros are passed without reading holes."""
         after = position + step.after
         if self.chain.gap is None:
@@ -179,7 +179,7 @@ class _Scan:
                 start += len(data)
         return self.size
 
-    def _owned(self, step: Step, data: Bytes8, position: int) -> Iterator[Block]:
+    def _owned(self, step: WindowResult, data: Bytes8, position: int) -> Iterator[Block]:
         """Yield the step's records, gaps and blanks that start in this extent, as a block."""
         begin, end = self.extent.start, self.stop
         block = step.block(self.extent.file, self.extent.base, position, data)

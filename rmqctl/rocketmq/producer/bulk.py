@@ -229,7 +229,7 @@ class Matrix(Chunk):
 
 
 @dataclass(slots=True)
-class Pieces(Chunk):
+class Ragged(Chunk):
     """Records of any size, their bodies and what stands after these."""
 
     heads: Heads
@@ -433,7 +433,7 @@ class Encoder:
         heads["body"] = np.fromiter(map(len, bodies), np.int64, len(bodies))
         heads["total_size"] = heads["body"] + np.fromiter(map(len, tails), np.int64, len(tails)) + heads.itemsize
         heads["body_crc"] = np.fromiter(map(crc32, bodies), np.int64, len(bodies)) & MASK
-        return Pieces(heads, topic, bodies, tails)
+        return Ragged(heads, topic, bodies, tails)
 
     def _matrix(self, numbers: Ints, topic: Ints, times: Ints) -> Matrix:
         (text,), size, digits = self.texts.values(), self.template.size_of(0), len(str(int(numbers[0])))

@@ -24,12 +24,12 @@ from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.ids import IdAnswer, MessageId, NotAMessageId, clock_ahead, parse_message_id
-from rmqctl.rocketmq.query.index_walk import Chain, DatabaseWalk, End, Walk, open_index, row_keys
+from rmqctl.rocketmq.query.index_walk import DatabaseWalk, End, IndexChain, Walk, open_index, row_keys
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
 from rmqctl.rocketmq.query.log_search import Progress, Search, search_log
 from rmqctl.rocketmq.query.messages import RecordUnit, unit_of
 from rmqctl.rocketmq.query.records import ENCODING, KEYS, UNIQUE_KEY, Absence, Record
-from rmqctl.rocketmq.query.steps import Step, Trace
+from rmqctl.rocketmq.query.steps import Trace, TraceStep
 from rmqctl.rocketmq.state.config import did_you_mean, known_topics, read_checkpoint
 from rmqctl.rocketmq.store.databases import MESSAGES
 from rmqctl.rocketmq.store.files import RocketMQStore
@@ -110,7 +110,7 @@ class IndexCauses:
     def _span(self) -> dict[str, object]:
         return {"span": steps.span(self.query.begin, self.query.end)}
 
-    def why_not_reached(self, place: Place, record: Record) -> Step:
+    def why_not_reached(self, place: Place, record: Record) -> TraceStep:
         """Why the walk did not take an entry that is there."""
         file, query = place.file, self.query
         chain = next((c for c in self.walk.chains if c.file.path == file.path), None)
@@ -127,7 +127,7 @@ class IndexCauses:
             return self._unreadable(file)
         return self._bad_slot(chain) if chain.end in {End.EMPTY, End.SLOT} else self._broken_chain(chain, place)
 
-    def _bad_header(self, file: IndexFile, record: Record) -> Step:
+    def _bad_header(self, file: IndexFile, record: Record) -> TraceStep:
         """Return the header says that the file has no entries, or none of the time asked for."""
         header = file.header
         begin, end = header["begin_timestamp"], header["end_timestamp"]
@@ -139,7 +139,7 @@ class IndexCauses:
         reason = f"it says that the first entry is of {steps.instant(begin)}, the last of {steps.instant(end)}"
         return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self.query.wanted, reason=reason)
 
-    def _wrong_times(self, file: IndexFile) -> Step | None:
+    def _wrong_times(self, file: IndexFile) -> TraceStep | None:
         """Return the header has another time than the record it names: all times of the file count from it."""
         reasons = []
         with LogReader(self.store.log_files) as log:
@@ -152,10 +152,10 @@ class IndexCauses:
             return None
         return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self.query.wanted, reason="; ".join(reasons))
 
-    def _outside(self, file: IndexFile, time: int) -> Step:
+    def _outside(self, file: IndexFile, time: int) -> TraceStep:
         return steps.ENTRY_TIME.conclude(file.path, key=self.query.wanted, time=steps.instant(time), **self._span)
 
-    def _not_looked_into(self, file: IndexFile) -> Step:
+    def _not_looked_into(self, file: IndexFile) -> TraceStep:
         cut = self.walk.cut_at
         if cut is not None:
             return steps.FILES_CUT_BY_TIME.conclude(
@@ -163,10 +163,10 @@ class IndexCauses:
             )
         return self._limit(file)
 
-    def _limit(self, file: IndexFile) -> Step:
+    def _limit(self, file: IndexFile) -> TraceStep:
         return steps.LIMIT.conclude(file.path, limit=self.query.index_query().limit, key=self.query.wanted)
 
-    def _unreadable(self, file: IndexFile) -> Step:
+    def _unreadable(self, file: IndexFile) -> TraceStep:
         geometry = file.geometry
         reason = (
             f"it has {file.size} bytes, but {geometry.slots} slots and {geometry.entries} entries "
@@ -174,13 +174,13 @@ class IndexCauses:
         )
         return steps.INDEX_UNREADABLE.conclude(file.path, file=file.path, reason=reason)
 
-    def _bad_slot(self, chain: Chain) -> Step:
+    def _bad_slot(self, chain: IndexChain) -> TraceStep:
         path, count = chain.file.path, max(chain.file.header["index_count"] - 1, 0)
         if chain.end is End.EMPTY:
             return steps.SLOT_EMPTY.conclude(path, key=self.query.wanted)
         return steps.SLOT_BAD.conclude(path, slot=chain.slot, file=path, entry=chain.newest, count=count)
 
-    def _broken_chain(self, chain: Chain, place: Place) -> Step:
+    def _broken_chain(self, chain: IndexChain, place: Place) -> TraceStep:
         path = chain.file.path
         time = chain.file.header["begin_timestamp"] + place.entry.time_difference * 1000
         if not self.query.begin <= time <= self.query.end:
@@ -193,7 +193,7 @@ class IndexCauses:
         reason = "it names no entry before it" if chain.end is End.FIRST else str(chain.end)
         return steps.CHAIN_BROKEN.conclude(path, **at, reason=reason)
 
-    def never_indexed(self, record: Record) -> Step:
+    def never_indexed(self, record: Record) -> TraceStep:
         """No entry leads to a record: what its place in the log tells of the reason."""
         lost: dict[str, object] = {"key": self.query.wanted, "physical_offset": record.physical_offset}
         first, last = self.files[0], self.files[-1]
@@ -225,7 +225,7 @@ _LARGEST = 64 << 20
 
 def explain_key(
     store: RocketMQStore, query: KeyQuery, answer: KeyAnswer, trace: Trace, progress: Progress | None = None
-) -> Step:
+) -> TraceStep:
     """Read the log, add what it says to the trace, and name the reason for what the answer lacks."""
     files = index_files(store, index_geometry(store))
     try:
@@ -252,7 +252,7 @@ class KeyExplanation:
         self.damage: list[Finding] = []
         self.end = 0
 
-    def conclude(self, progress: Progress | None = None) -> Step:
+    def conclude(self, progress: Progress | None = None) -> TraceStep:
         """Read the log, note what it says, and name the reason."""
         self._read_log(progress)
         expected = [r for r in self.found if not self.query.matches(r)]
@@ -300,7 +300,7 @@ class KeyExplanation:
 
     # --- a message of the log that the query does not give --------------------------------------
 
-    def _why_missing(self, record: Record) -> Step:
+    def _why_missing(self, record: Record) -> TraceStep:
         stored = steps.instant(record.store_timestamp)
         self.trace.add(
             record.file, f"record {record.physical_offset}", f"has {self.query.wanted}, stored {stored}; not found"
@@ -318,7 +318,7 @@ class KeyExplanation:
             return causes.why_not_reached(places[0], record)
         return self._why_stranger(self._strangers()[0]) if self._strangers() else causes.never_indexed(record)
 
-    def _why_not_in_database(self, record: Record, walk: DatabaseWalk) -> Step:
+    def _why_not_in_database(self, record: Record, walk: DatabaseWalk) -> TraceStep:
         """Why the index in RocksDB does not give a message of the log."""
         key, at = self.query.wanted, record.physical_offset
         span = steps.span(walk.begin, walk.end)
@@ -341,7 +341,7 @@ class KeyExplanation:
 
     # --- nothing of it is in the log ------------------------------------------------------------
 
-    def _why_absent(self, absence: Absence) -> Step:
+    def _why_absent(self, absence: Absence) -> TraceStep:
         """Why an entry of the index leads to no record: what the scan of the log says of the place."""
         at = absence.physical_offset
         finding = next((f for f in self.damage if f.kind is not LOG_GAP and _includes(f, at)), None)
@@ -359,7 +359,7 @@ class KeyExplanation:
         wanted = self.query.index_query().hash
         return [r for r in self.answer.raw if wanted not in map(key_hash, r.index_keys())]
 
-    def _why_stranger(self, record: Record) -> Step:
+    def _why_stranger(self, record: Record) -> TraceStep:
         """Why an entry leads to a record that has no such key: its properties are damaged, or it is another record."""
         wanted, at = f"the index entry of {self.query.wanted}", record.physical_offset
         if record.damage:
@@ -367,7 +367,7 @@ class KeyExplanation:
         found = f"topic {record.topic}, queue {record.fields['queue_id']}, queue offset {record.fields['queue_offset']}"
         return steps.RECORD_REPLACED.conclude(record.file, wanted=wanted, physical_offset=at, found=found)
 
-    def _all_is_there(self) -> Step:
+    def _all_is_there(self) -> TraceStep:
         late = self._late()
         if late is not None:
             made, stored = map(steps.instant, late)
@@ -385,7 +385,7 @@ class KeyExplanation:
             return None
         return None if unique is None else clock_ahead(self.answer.messages[0], unique, self.answer)
 
-    def _why_nothing(self) -> Step:
+    def _why_nothing(self) -> TraceStep:
         elsewhere = [r for r in self.found if r.topic != self.query.topic]
         copies = [r for r in elsewhere if r.real_topic == self.query.topic]
         if copies:
@@ -404,7 +404,7 @@ class KeyExplanation:
             return miss.conclude(count=len(self.answer.raw), key=key)
         return self._lost_in_damage() if self.damage else self._nowhere()
 
-    def _lost_in_damage(self) -> Step:
+    def _lost_in_damage(self) -> TraceStep:
         """Whether the text of the key stands in the damaged bytes, where they are there at all."""
         wanted = (self.query.key if self.query.key is not None else self.query.tag or "").encode(*ENCODING)
         with LogReader(self.store.log_files) as log:
@@ -416,19 +416,19 @@ class KeyExplanation:
         text = "its text stands" if held else "it may have been"
         return steps.LOG_DAMAGED.conclude(key=self.query.wanted, places=told, text=text)
 
-    def _nowhere(self) -> Step:
+    def _nowhere(self) -> TraceStep:
         where = f"under topic {self.query.topic}"
         if self.query.tag is not None and self.query.key is not None:
             where += f" with tags {self.query.tag}"
         return steps.KEY_NOWHERE.conclude(key=self.query.wanted, where=where)
 
-    def _copy(self, record: Record) -> Step:
+    def _copy(self, record: Record) -> TraceStep:
         topic = record.topic
         return steps.SYSTEM_TOPIC.conclude(
             record.file, key=self.query.wanted, copy=copy_word(topic), system_topic=topic, topic=record.real_topic
         )
 
-    def _elsewhere(self, records: Iterable[Record]) -> Step:
+    def _elsewhere(self, records: Iterable[Record]) -> TraceStep:
         topics = dict.fromkeys(r.topic for r in records)
         return steps.OTHER_TOPIC.conclude(key=self.query.wanted, topic=", ".join(topics))
 
@@ -449,7 +449,7 @@ def copy_word(topic: str) -> str:
     return next((word for name, word in _COPIES if topic.startswith(name)), "system")
 
 
-def absent_step(absence: Absence, wanted: str, store: RocketMQStore, end: int = 0) -> Step:
+def absent_step(absence: Absence, wanted: str, store: RocketMQStore, end: int = 0) -> TraceStep:
     """Return the last step where an entry, a unit or an id leads to an offset without a record.
 
     Args:
@@ -472,7 +472,7 @@ def _includes(finding: Finding, physical: int) -> bool:
 
 def conclude_id(
     store: RocketMQStore, wanted: MessageId, answer: IdAnswer, trace: Trace, progress: Progress | None = None
-) -> Step:
+) -> TraceStep:
     """Note what the queues, or the log, say of the message; the last step names the reason."""
     if answer.messages:
         return _found(store, wanted, answer, trace)
@@ -487,7 +487,7 @@ def conclude_id(
     return steps.KEY_NOWHERE.conclude(key=f"unique key {wanted.text}", where="under any topic")
 
 
-def _found(store: RocketMQStore, wanted: MessageId, answer: IdAnswer, trace: Trace) -> Step:
+def _found(store: RocketMQStore, wanted: MessageId, answer: IdAnswer, trace: Trace) -> TraceStep:
     """Return what is unusual about a message that was found; else that nothing is."""
     record = answer.messages[0]
     if answer.foreign_host:
@@ -506,7 +506,7 @@ def _found(store: RocketMQStore, wanted: MessageId, answer: IdAnswer, trace: Tra
     return _delivered(wanted, answer, unit)
 
 
-def _delivered(wanted: MessageId, answer: IdAnswer, unit: RecordUnit) -> Step:
+def _delivered(wanted: MessageId, answer: IdAnswer, unit: RecordUnit) -> TraceStep:
     """Return a message that consumers get: whether clients find it by its id, and what it is a copy of."""
     record = answer.messages[0]
     if answer.late is not None:
@@ -535,7 +535,7 @@ def _in_log(
 
 def _hidden(
     store: RocketMQStore, wanted: MessageId, record: Record, answer: IdAnswer, trace: Trace, progress: Progress | None
-) -> Step:
+) -> TraceStep:
     """Return the log has the message, and the index did not give it."""
     known = answer.answers.get(record.topic)
     if known is None:
@@ -544,7 +544,7 @@ def _hidden(
     return explain_key(store, KeyQuery(record.topic, wanted.text, unique=True), known, trace, progress)
 
 
-def _no_record(store: RocketMQStore, absence: Absence, end: int) -> Step:
+def _no_record(store: RocketMQStore, absence: Absence, end: int) -> TraceStep:
     """Nothing lies where an offsetMsgId says."""
     if absence.miss is steps.RECORD_GONE and absence.physical_offset >= end > 0:
         absence = replace(absence, miss=steps.BEYOND_LOG)

@@ -92,7 +92,7 @@ class Candidate:
 
 
 @dataclass(slots=True)
-class Chain:
+class IndexChain:
     """What was read of one file.
 
     Attributes:
@@ -120,7 +120,7 @@ class Walk:
     """
 
     candidates: list[Candidate] = field(default_factory=list)
-    chains: list[Chain] = field(default_factory=list)
+    chains: list[IndexChain] = field(default_factory=list)
     cut_at: IndexFile | None = None
 
     @property
@@ -146,7 +146,7 @@ def walk_index(files: Iterable[IndexFile], query: IndexQuery, trace: Trace) -> W
             walk.chains.append(_Chase(file, query, walk.candidates, trace).run())
         else:
             trace.add(file.path, "index file", f"{times} does not overlap {asked}: passed over")
-            walk.chains.append(Chain(file, End.TIME))
+            walk.chains.append(IndexChain(file, End.TIME))
         if begin < query.begin:
             trace.add(file.path, "index file", "begins before the time asked for: older files are not looked at")
             walk.cut_at = file
@@ -171,10 +171,10 @@ class _Chase:
         self.file, self.query, self.found, self.trace = file, query, found, trace
         self.hash, self.limit = query.hash, query.limit
         self.count = max(file.header["index_count"], 1)  # the number of the next entry (IndexHeader.load)
-        self.chain = Chain(file, End.FIRST, self.hash % max(file.geometry.slots, 1))
+        self.chain = IndexChain(file, End.FIRST, self.hash % max(file.geometry.slots, 1))
         self._turns: dict[int, int] = {}
 
-    def run(self) -> Chain:
+    def run(self) -> IndexChain:
         """Follow the chain from its slot."""
         chain = self.chain
         chain.newest = self.file.slot(chain.slot)

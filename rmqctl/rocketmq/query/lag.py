@@ -15,7 +15,7 @@ from typing import Any
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.recovered_store import StartedStore
-from rmqctl.rocketmq.query.steps import Step
+from rmqctl.rocketmq.query.steps import TraceStep
 from rmqctl.rocketmq.query.time import unit_at
 from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.state.config import (
@@ -58,7 +58,7 @@ def topics_of(started: StartedStore) -> list[str]:
     return sorted(names)
 
 
-def wanted_queues(started: StartedStore, topic: str, queue_id: int | None) -> list[int] | Step:
+def wanted_queues(started: StartedStore, topic: str, queue_id: int | None) -> list[int] | TraceStep:
     """Return the queues that ``TOPIC`` or ``TOPIC/QUEUE`` means; where it means none, the sentence that says so.
 
     Topics that only the log knows, because their queues are gone, count where a start of a broker makes them.

@@ -21,7 +21,7 @@ from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.queue_view import QueueView
 from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
-from rmqctl.rocketmq.query.steps import Step, Trace
+from rmqctl.rocketmq.query.steps import Trace, TraceStep
 from rmqctl.rocketmq.query.units import Unit
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue
 from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
@@ -155,7 +155,7 @@ class UnitMessages:
         """Return the object of the contract."""
         return self._rows.row(record.fields, record.file, record.position)
 
-    def why_not(self, unit: Unit) -> Step | None:
+    def why_not(self, unit: Unit) -> TraceStep | None:
         """Return the reason why a unit gives no message, or another one than it should; None where all is well."""
         if unit.is_filler:
             return steps.FILLER_UNIT.conclude(
@@ -170,7 +170,7 @@ class UnitMessages:
         place = {"topic": self.view.topic, "queue_id": self.view.queue_id, "queue_offset": unit.queue_offset}
         return steps.UNIT_MISMATCH.conclude(found.file, physical_offset=unit.physical_offset, found=wrong, **place)
 
-    def _absent(self, unit: Unit, absence: Absence) -> Step:
+    def _absent(self, unit: Unit, absence: Absence) -> TraceStep:
         log = self.view.log
         return absence.miss.conclude(
             absence.file,

@@ -21,7 +21,7 @@ from rmqctl.rocketmq.query.offset import (
 )
 from rmqctl.rocketmq.query.queue_view import QueueView, hole_before, queue_on_disk
 from rmqctl.rocketmq.query.records import Record
-from rmqctl.rocketmq.query.steps import Step, Trace
+from rmqctl.rocketmq.query.steps import Trace, TraceStep
 from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary, TimeAnswer, unit_at
 from rmqctl.rocketmq.query.units import Unit
 from rmqctl.text import number_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _OUTSIDE = {EMPTY, TOO_SMALL, OVERFLOW_ONE, OVERFLOW_BADLY, NULL}
 
 
-def cause_of_time(answer: TimeAnswer, messages: UnitMessages) -> Step:
+def cause_of_time(answer: TimeAnswer, messages: UnitMessages) -> TraceStep:
     """Return the conclusion of a question by time."""
     view, time = answer.view, answer.question.time
     if not _has_messages(view):
@@ -52,7 +52,7 @@ def cause_of_time(answer: TimeAnswer, messages: UnitMessages) -> Step:
     return steps.NONE.conclude(found=f"offset {answer.queue_offset}, stored at {answer.stored}, is the answer")
 
 
-def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: UnitMessages) -> Step:
+def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: UnitMessages) -> TraceStep:
     """Return the conclusion of a question by queue offset."""
     view, offset = messages.view, question.offset
     outside = _outside_queue(view, answer, offset)
@@ -74,7 +74,7 @@ def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: Unit
     )
 
 
-def _outside_queue(view: QueueView, answer: GetMessage, offset: int) -> Step | None:
+def _outside_queue(view: QueueView, answer: GetMessage, offset: int) -> TraceStep | None:
     """Why the queue has nothing at an offset; None where it has a unit."""
     if answer.status not in _OUTSIDE and view.at(offset) is not None:
         return None
@@ -82,7 +82,7 @@ def _outside_queue(view: QueueView, answer: GetMessage, offset: int) -> Step | N
         return _on_disk(view, disk, offset) or _in_log(disk, offset) or _nowhere(view, disk, offset)
 
 
-def _on_disk(view: QueueView, disk: QueueView, offset: int) -> Step | None:
+def _on_disk(view: QueueView, disk: QueueView, offset: int) -> TraceStep | None:
     """Return the reason where a unit of the offset is on disk, but not in the queue as a broker has it."""
     place = disk.at(offset)
     unit = place[0].unit(place[1]) if place and disk.min_offset <= offset < disk.max_offset else None
@@ -96,7 +96,7 @@ def _on_disk(view: QueueView, disk: QueueView, offset: int) -> Step | None:
     return steps.QUEUE_HOLE.conclude(queue_offset=offset, found=found, **_names(view))
 
 
-def _cut(view: QueueView, offset: int) -> Step:
+def _cut(view: QueueView, offset: int) -> TraceStep:
     recovery = view.started.recovery
     stopped = recovery.stopped_by
     reason = f"{stopped.message} ({stopped.kind.id})" if stopped is not None else "recovery ends there"
@@ -110,7 +110,7 @@ def _cut(view: QueueView, offset: int) -> Step:
     )
 
 
-def _in_log(disk: QueueView, offset: int) -> Step | None:
+def _in_log(disk: QueueView, offset: int) -> TraceStep | None:
     """Return the reason where the log has the message of the offset and the queue on disk no unit for it."""
     found = None
     count = 0
@@ -122,7 +122,7 @@ def _in_log(disk: QueueView, offset: int) -> Step | None:
     return None if found is None else steps.NO_QUEUE_UNIT.conclude(physical_offset=found, **_names(disk))
 
 
-def _nowhere(view: QueueView, disk: QueueView, offset: int) -> Step:
+def _nowhere(view: QueueView, disk: QueueView, offset: int) -> TraceStep:
     """Return the reason where neither queue nor log has the message."""
     if not _has_messages(view) and disk.last_unit() is None:
         return steps.QUEUE_EMPTY.conclude(**_names(view))
@@ -137,7 +137,7 @@ def _names(view: QueueView) -> dict[str, Any]:
     return {"topic": view.topic, "queue_id": view.queue_id}
 
 
-def _by_tag(messages: UnitMessages, unit: Unit, tag: str) -> Step | None:
+def _by_tag(messages: UnitMessages, unit: Unit, tag: str) -> TraceStep | None:
     """Why the unit asked for is not of the tag; None where it is."""
     from formats.rocketmq.tags_code import tags_code
 
@@ -155,7 +155,7 @@ def _has_messages(view: QueueView) -> bool:
     return view.last_unit() is not None and view.min_offset < view.max_offset
 
 
-def _empty(view: QueueView) -> Step:
+def _empty(view: QueueView) -> TraceStep:
     """Return a queue without messages: never written, or its files are gone and the log still has them."""
     with queue_on_disk(view.started, view.topic, view.queue_id) as disk:
         if disk.last_unit() is None:

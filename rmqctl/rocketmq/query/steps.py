@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from rmqctl.explain import CONCLUSION, NONE, Miss, Step, declare_miss
+from rmqctl.explain import CONCLUSION, NONE, Miss, TraceStep, declare_miss
 
 
 class Trace:
@@ -25,7 +25,7 @@ class Trace:
 
     def __init__(self, *, on: bool = True, limit: int = 10_000) -> None:
         self.on, self.limit = on, limit
-        self.steps: list[Step] = []
+        self.steps: list[TraceStep] = []
         self.left_out = 0
 
     def add(self, file: str, what: str, result: str) -> None:
@@ -33,14 +33,14 @@ class Trace:
         if not self.on:
             return
         if len(self.steps) < self.limit:
-            self.steps.append(Step(file, what, result))
+            self.steps.append(TraceStep(file, what, result))
         else:
             self.left_out += 1
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[TraceStep]:
         yield from self.steps
         if self.left_out:
-            yield Step("", "more steps", f"{self.left_out} further steps are left out")
+            yield TraceStep("", "more steps", f"{self.left_out} further steps are left out")
 
 
 _FOREVER = 1 << 62
@@ -63,7 +63,7 @@ def span(begin: int, end: int) -> str:
     return f"up to {instant(end)}" if begin <= 0 else f"{instant(begin)} to {instant(end)}"
 
 
-def rows_of(steps: Iterable[Step]) -> Iterator[dict[str, Any]]:
+def rows_of(steps: Iterable[TraceStep]) -> Iterator[dict[str, Any]]:
     """Return steps as rows."""
     return (step.row() for step in steps)
 
@@ -336,4 +336,4 @@ TIME_ORDER = declare_miss(
     "their times, the search ends beside the message.",
 )
 
-__all__ = ["CONCLUSION", "NONE", "Miss", "Step", "Trace", "instant", "rows_of", "span"]
+__all__ = ["CONCLUSION", "NONE", "Miss", "Trace", "TraceStep", "instant", "rows_of", "span"]

@@ -24,7 +24,7 @@ from rmqctl.rocketmq.log.crc import MASK, body_crcs, crc32
 from rmqctl.rocketmq.log.measure import Flags
 from rmqctl.rocketmq.log.record import flags_of, likely_variant, magic_of, physical_of
 from rmqctl.rocketmq.log.scan import Extent, scan
-from rmqctl.rocketmq.recovery.rules import RecoveryRules, Start
+from rmqctl.rocketmq.recovery.rules import RecoveryRules, ScanStart
 from rmqctl.rocketmq.store.files import StoreFile
 
 _NUMBER_DIGITS = 19
@@ -231,7 +231,7 @@ class Known:
 def start_index(files: list[StoreFile], rules: RecoveryRules, known: Known, *, normal: bool) -> int:
     """Return the number of the file where the scan begins."""
     start = rules.normal_start if normal else rules.abnormal_start
-    if start is Start.THIRD_LAST:
+    if start is ScanStart.THIRD_LAST:
         return max(len(files) - 3, 0)
     left = rules.max_files
     for index in range(len(files) - 1, 0, -1):
@@ -242,12 +242,12 @@ def start_index(files: list[StoreFile], rules: RecoveryRules, known: Known, *, n
     return 0
 
 
-def _matches(file: StoreFile, start: Start, rules: RecoveryRules, known: Known, *, normal: bool) -> bool:
-    if start is Start.QUEUES_END:
+def _matches(file: StoreFile, start: ScanStart, rules: RecoveryRules, known: Known, *, normal: bool) -> bool:
+    if start is ScanStart.QUEUES_END:
         return file.base <= known.queues_end
     source = file.open()
     try:
-        if start is Start.STORE_TIME:
+        if start is ScanStart.STORE_TIME:
             return _matches_time(source, rules, known)
         return _matches_validated(source, file, start, rules, known, normal=normal)
     finally:
@@ -277,7 +277,7 @@ def _store_time(head: bytes, rules: RecoveryRules) -> int:
 
 
 def _matches_validated(
-    source: ByteSource, file: StoreFile, start: Start, rules: RecoveryRules, known: Known, *, normal: bool
+    source: ByteSource, file: StoreFile, start: ScanStart, rules: RecoveryRules, known: Known, *, normal: bool
 ) -> bool:
     """Hold the first record to being sound and stored at a time; a blank is sound but has none."""
     if check_at(source, 0, file.size, rules, body=known.body).verdict is not Verdict.RECORD:
@@ -289,7 +289,7 @@ def _matches_validated(
     logics = known.checkpoint["logics_physical_offset"]
     if normal or known.rocksdb:
         return physical <= known.queues_end
-    if start is Start.LOGICS_OFFSET:
+    if start is ScanStart.LOGICS_OFFSET:
         return physical <= logics if logics > 0 else stored <= known.checkpoint["logics_msg_timestamp"]
     return stored <= known.min_timestamp
 

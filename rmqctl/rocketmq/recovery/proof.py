@@ -55,7 +55,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FileRange:
     """A stretch of one file: ``start <= position < stop``."""
 
     file: int
@@ -73,7 +73,7 @@ class Proof:
         blank: it is followed by that blank record.
     """
 
-    part: Part
+    part: FileRange
     first: int = -1
     end: int = 0
     whole: bool = False
@@ -91,7 +91,7 @@ def proven(job: Job, walk: LogWalk, processes: int) -> Iterator[Proof]:
     What a proof has dispatched is good until the next one is taken.
     """
     parts = [
-        Part(n, start, min(start + SPLIT_SIZE, job.files[n].size))
+        FileRange(n, start, min(start + SPLIT_SIZE, job.files[n].size))
         for n in range(walk.index, len(job.files))
         for start in range(0, job.files[n].size, SPLIT_SIZE)
     ]
@@ -111,10 +111,10 @@ def proven(job: Job, walk: LogWalk, processes: int) -> Iterator[Proof]:
             walk.index, walk.position = walk.index + 1, 0
 
 
-def _proofs(job: Job, parts: list[Part], processes: int) -> Iterator[Proof]:
+def _proofs(job: Job, parts: list[FileRange], processes: int) -> Iterator[Proof]:
     """Proofs in the order of the parts; the parts of a file after its blank record are left out."""
     done = -1
-    shared: Ordered[Part, Proof] = Ordered(_Prover(job), processes, processes + _AHEAD)
+    shared: Ordered[FileRange, Proof] = Ordered(_Prover(job), processes, processes + _AHEAD)
     for proof in shared.results(parts):
         if proof.part.file != done:
             done = proof.part.file if proof.blank else done
@@ -127,11 +127,11 @@ class _Prover:
 
     job: Job
 
-    def __call__(self) -> Callable[[Part], Proof]:
+    def __call__(self) -> Callable[[FileRange], Proof]:
         return lambda part: _prove(self.job, part)
 
 
-def _prove(job: Job, part: Part) -> Proof:
+def _prove(job: Job, part: FileRange) -> Proof:
     proof, file = Proof(part), job.files[part.file]
     dispatcher = Dispatcher(job.dispatch_rules, job.wanted)
     source = file.open()

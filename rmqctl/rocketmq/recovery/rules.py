@@ -18,7 +18,7 @@ from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, Sto
 from rmqctl.rocketmq.store.geometry import Geometry
 
 
-class Start(StrEnum):
+class ScanStart(StrEnum):
     """How the file is chosen at which the scan of the log begins."""
 
     THIRD_LAST = "third-last file"
@@ -58,8 +58,8 @@ class RecoveryRules:
     """
 
     release: Release
-    normal_start: Start
-    abnormal_start: Start
+    normal_start: ScanStart
+    abnormal_start: ScanStart
     dispatches_behind_queues: bool
     max_files: int
     cuts_late: bool
@@ -79,9 +79,11 @@ class RecoveryRules:
         """Return the rules of a release."""
         return cls(
             release=release,
-            normal_start=_by(release, (5, 3, 4), Start.VALIDATED, (5, 3, 2), Start.QUEUES_END, Start.THIRD_LAST),
+            normal_start=_by(
+                release, (5, 3, 4), ScanStart.VALIDATED, (5, 3, 2), ScanStart.QUEUES_END, ScanStart.THIRD_LAST
+            ),
             abnormal_start=_by(
-                release, (5, 5, 0), Start.LOGICS_OFFSET, (5, 3, 4), Start.VALIDATED_TIME, Start.STORE_TIME
+                release, (5, 5, 0), ScanStart.LOGICS_OFFSET, (5, 3, 4), ScanStart.VALIDATED_TIME, ScanStart.STORE_TIME
             ),
             dispatches_behind_queues=release >= (5, 3, 2),
             max_files=10 if release >= (5, 4, 0) else 0,
@@ -111,15 +113,15 @@ FAMILIES: tuple[Release, ...] = (
 5.3.4 to 5.4.0, and 5.5.0."""
 
 
-def _by(release: Release, *steps: object) -> Start:
+def _by(release: Release, *steps: object) -> ScanStart:
     """Return the value of the first step that is not newer than the release; the last stands alone."""
     for since, value in zip(steps[0:-1:2], steps[1:-1:2], strict=True):
         assert isinstance(since, tuple)
         if release >= since:
-            assert isinstance(value, Start)
+            assert isinstance(value, ScanStart)
             return value
     last = steps[-1]
-    assert isinstance(last, Start)
+    assert isinstance(last, ScanStart)
     return last
 
 

@@ -236,7 +236,7 @@ _MAGICS = tuple(int(m).to_bytes(4, "big", signed=True) for m in (Magic.MESSAGE_V
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class GapPiece:
     """A part of a gap: a record's place, claimed or not."""
 
     begin: int
@@ -269,21 +269,21 @@ class GapMender:
             cut_at = pieces[last].end if last >= 0 else gap.begin
             yield from self._cut(gap, cut_at, [p.claim for p in pieces[last + 1 :] if p.claim])
 
-    def _pieces(self, gap: Gap) -> list[Piece]:
+    def _pieces(self, gap: Gap) -> list[GapPiece]:
         """Return the gap divided into the records that it held, as far as anything says it."""
-        found: list[Piece] = []
+        found: list[GapPiece] = []
         at, limit = gap.begin, gap.file.base + gap.file.size if gap.is_tail else gap.end
         for claim in self.mending.claims.inside(gap.begin, limit):
             found += self._unclaimed(at, claim.physical)
-            found.append(Piece(claim.physical, claim.end, claim))
+            found.append(GapPiece(claim.physical, claim.end, claim))
             at = claim.end
         return found + self._unclaimed(at, gap.end)
 
-    def _entries(self, gap: Gap) -> list[Piece]:
+    def _entries(self, gap: Gap) -> list[GapPiece]:
         """Return the records of DLedger entries whose headers are sound; none if the headers do not lead through the
         gap.
         """
-        found: list[Piece] = []
+        found: list[GapPiece] = []
         at, lead = gap.begin, gap.file.lead
         while at < gap.end:
             header = self.mending.log.read(at, lead)
@@ -292,22 +292,22 @@ class GapMender:
             if place != at or not lead + SMALLEST <= size <= gap.end - at:
                 return []
             own = [c for c in self.mending.claims.at(at + lead) if c.size == size - lead]
-            found.append(Piece(at + lead, at + size, own[0] if own else None))
+            found.append(GapPiece(at + lead, at + size, own[0] if own else None))
             at += size
         return found
 
-    def _unclaimed(self, begin: int, end: int) -> list[Piece]:
+    def _unclaimed(self, begin: int, end: int) -> list[GapPiece]:
         """Divide a stretch that no unit points to where a healed record ends."""
         found = []
         while begin < end:
             stated = int.from_bytes(self.mending.log.read(begin, 4), "big", signed=True)
             inner = SMALLEST <= stated < end - begin and heal(self.mending.log.read(begin, stated), begin) is not None
             stop = begin + stated if inner else end
-            found.append(Piece(begin, stop, None))
+            found.append(GapPiece(begin, stop, None))
             begin = stop
         return found
 
-    def _healed(self, gap: Gap, piece: Piece) -> Step | None:
+    def _healed(self, gap: Gap, piece: GapPiece) -> Step | None:
         raw = self.mending.log.read(piece.begin, piece.end - piece.begin)
         for claim in (piece.claim, *self._only_missing(gap, piece)):
             healed = heal(raw, piece.begin, claim)
@@ -316,14 +316,14 @@ class GapMender:
                 return Step(gap.finding.kind.id, gap.file.name, healed.what(piece.begin), healed.proof, edits)
         return None
 
-    def _only_missing(self, gap: Gap, piece: Piece) -> list[Claim]:
+    def _only_missing(self, gap: Gap, piece: GapPiece) -> list[Claim]:
         """Return the one message that the queue offsets around a gap say is missing, if the gap is one record."""
         if piece.claim is not None or (piece.begin, piece.end) != (gap.begin, gap.end) or gap.file.lead:
             return []
         found = self._missing_in(gap.begin, gap.end, ())
         return found if len(found) == 1 else []
 
-    def _lost(self, gap: Gap, run: Sequence[Piece]) -> Iterator[Step]:
+    def _lost(self, gap: Gap, run: Sequence[GapPiece]) -> Iterator[Step]:
         """Fill a run of pieces that nothing heals: from a replica, else bridged."""
         begin, end = run[0].begin, run[-1].end
         restored = self.mending.restored(begin, end)
@@ -388,9 +388,9 @@ class GapMender:
             yield Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=max(len(claims), int(is_message)))
 
 
-def _runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _runs(pieces: Sequence[GapPiece]) -> Iterator[list[GapPiece]]:
     """Pieces that follow each other without anything between."""
-    run: list[Piece] = []
+    run: list[GapPiece] = []
     for piece in pieces:
         if run and piece.begin != run[-1].end:
             yield run

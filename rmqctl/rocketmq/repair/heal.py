@@ -53,7 +53,7 @@ _MOST_PROPERTIES = 32767
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RecordLayout:
     """Where the parts of a record lie.
 
     Attributes:
@@ -86,13 +86,13 @@ class Layout:
         return self.topic_at + self.topic_size + 2
 
 
-def layouts(raw: bytes, topic: bytes | None) -> Iterator[Layout]:
+def layouts(raw: bytes, topic: bytes | None) -> Iterator[RecordLayout]:
     """Layouts that fill ``raw`` exactly, those with fewer corrections first.
 
     Args:
         topic: the topic that a queue unit gives, None where nothing does.
     """
-    found: dict[tuple[int, int, int, int], Layout] = {}
+    found: dict[tuple[int, int, int, int], RecordLayout] = {}
     for variant, named in _variants(raw, topic):
         head, text = int(head_sizes()[variant]), 1 + (variant >> 2)
         for body in _body_sizes(raw, head, text, topic):
@@ -148,7 +148,9 @@ def _fitting(raw: bytes, head: int, text: int) -> Iterator[int]:
                 return
 
 
-def _texts(raw: bytes, variant: int, body: int, changed: tuple[str, ...], topic: bytes | None) -> Iterator[Layout]:
+def _texts(
+    raw: bytes, variant: int, body: int, changed: tuple[str, ...], topic: bytes | None
+) -> Iterator[RecordLayout]:
     """Layouts for one body: topic and properties as stated, or corrected to fill the rest."""
     head, text = int(head_sizes()[variant]), 1 + (variant >> 2)
     stated_body = int.from_bytes(raw[head - 4 : head], "big", signed=True)
@@ -163,7 +165,7 @@ def _texts(raw: bytes, variant: int, body: int, changed: tuple[str, ...], topic:
         named = changed if size == stated else (*changed, "TOPICLEN")
         if int.from_bytes(raw[at + text + size : at + text + size + 2], "big", signed=True) != rest:
             named = (*named, "PROPLEN")
-        yield Layout(variant, body, size, rest, named)
+        yield RecordLayout(variant, body, size, rest, named)
 
 
 def _topic_sizes(raw: bytes, at: int, stated: int, topic: bytes | None) -> Iterator[int]:
@@ -413,7 +415,7 @@ def _is_plausible(record: bytes) -> bool:
     return ports and born > 0 and stored > 0 and abs(stored - born) < _YEARS
 
 
-def _laid_out(raw: bytes, physical: int, claim: Claim | None, layout: Layout) -> Healed | None:
+def _laid_out(raw: bytes, physical: int, claim: Claim | None, layout: RecordLayout) -> Healed | None:
     """Return the record by one layout, if its body proves it."""
     record, fields = bytearray(raw), list(layout.changed)
     _put(record, fields, "TOTALSIZE", 0, struct.pack(">i", len(raw)))
@@ -461,7 +463,7 @@ def is_clean(properties: bytes) -> bool:
     return b"\0" not in properties and all(piece.find(NAME_END) > 0 for piece in pieces)
 
 
-def prove_body(record: bytearray, layout: Layout, *, exact: bool) -> Diagnosis | None:
+def prove_body(record: bytearray, layout: RecordLayout, *, exact: bool) -> Diagnosis | None:
     """Whether body and BODYCRC fit each other, after correcting a flipped bit or a short burst; else None.
 
     Args:
@@ -482,7 +484,7 @@ def prove_body(record: bytearray, layout: Layout, *, exact: bool) -> Diagnosis |
     return found
 
 
-def set_flags(record: bytearray, layout: Layout) -> None:
+def set_flags(record: bytearray, layout: RecordLayout) -> None:
     """Put right a SYSFLAG whose host bits were wrong: every other bit has its counterpart in the record (spec 2.3).
 
     Compression shows in the body, an inner batch has INNER_NUM, a committed message
@@ -514,7 +516,7 @@ def _compression(stated: int, body: bytes) -> int:
     return 0
 
 
-def _proof(layout: Layout, claim: Claim | None, body: Diagnosis) -> str:
+def _proof(layout: RecordLayout, claim: Claim | None, body: Diagnosis) -> str:
     """One sentence on what proves a record."""
     parts = ["all lengths add up to the begin of the next record"]
     if claim is not None and claim.source:

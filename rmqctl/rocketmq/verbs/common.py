@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rmqctl.answer import Answer, Layout, Row, Section
+from rmqctl.answer import Answer, Row, Section, TableLayout
 from rmqctl.errors import Refused
 from rmqctl.explain import step_lines
 from rmqctl.filters import Rendering
@@ -15,7 +15,7 @@ from rmqctl.rocketmq.store.files import RocketMQStore
 if TYPE_CHECKING:
     from rmqctl.rocketmq.dump.record import Show
     from rmqctl.rocketmq.query.records import Record
-    from rmqctl.rocketmq.query.steps import Step
+    from rmqctl.rocketmq.query.steps import TraceStep
 
 _LOG = ("physical_offset", "topic", "queue_id", "queue_offset", "store_timestamp", "tags", "keys", "remark")
 _QUEUE = ("kind", "topic", "queue_id", "queue_offset", "physical_offset", "size", "tags_code", "remark")
@@ -77,7 +77,7 @@ def message_rows(records: Iterable[Record], show: Show) -> Iterator[Row]:
 
 def answer_messages(
     answer: Answer,
-    look_up: Callable[[], tuple[Iterable[Row], Sequence[Step]]],
+    look_up: Callable[[], tuple[Iterable[Row], Sequence[TraceStep]]],
     last: Callable[[int], None],
 ) -> Answer:
     """Make messages in the broker's order, then steps, the rows of an answer.
@@ -154,7 +154,7 @@ _REMARKS: dict[str, Callable[[Row], str]] = {
     "index_slot": lambda row: f"entries {', '.join(map(str, row['chain']))}",
 }
 
-LAYOUT = Layout(
+LAYOUT = TableLayout(
     {
         "finding": _LOG,
         "message": _LOG,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
     from rmqctl.rocketmq.query.records import Record
     from rmqctl.rocketmq.query.recovered_store import StartedStore
-    from rmqctl.rocketmq.query.steps import Step, Trace
+    from rmqctl.rocketmq.query.steps import Trace, TraceStep
 
 
 _MAX = 64
@@ -69,7 +69,7 @@ def query_key(store: RocketMQStore, asked: KeyQuestion, rendering: Rendering, re
         asked.topic, asked.key, asked.unique, asked.filters.tag, asked.begin, asked.end, asked.most, show.strict
     )
 
-    def look_up() -> tuple[Iterable[Row], Sequence[Step]]:
+    def look_up() -> tuple[Iterable[Row], Sequence[TraceStep]]:
         records, steps = _looked_up(store, query, asked, answer)
         return message_rows(records, show), steps
 
@@ -94,7 +94,7 @@ def _refuse_with_scan(asked: KeyQuestion) -> None:
 
 def _looked_up(
     store: RocketMQStore, query: KeyQuery, asked: KeyQuestion, said: Answer
-) -> tuple[Sequence[Record], list[Step]]:
+) -> tuple[Sequence[Record], list[TraceStep]]:
     from rmqctl.rocketmq.query.key import by_key
     from rmqctl.rocketmq.query.steps import FILTERED, Trace
 
@@ -122,7 +122,7 @@ def _looked_up(
     return records[: asked.filters.limit], _explained(store, query, answer, trace, said)
 
 
-def _explained(store: RocketMQStore, query: KeyQuery, answer: KeyAnswer, trace: Trace, said: Answer) -> list[Step]:
+def _explained(store: RocketMQStore, query: KeyQuery, answer: KeyAnswer, trace: Trace, said: Answer) -> list[TraceStep]:
     from rmqctl.rocketmq.query.explain import explain_key
 
     last = explain_key(store, query, answer, trace, said.advance)  # adds steps of its own
@@ -190,7 +190,7 @@ def query_id(
     answer.work, answer.total = "scan" if scan else "explain", sum(f.size for f in store.log_files)
     more = 0
 
-    def look_up() -> tuple[Iterable[Row], Sequence[Step]]:
+    def look_up() -> tuple[Iterable[Row], Sequence[TraceStep]]:
         nonlocal more
         records, steps = _of_id(store, wanted, topic, answer, scan=scan, explain=explain, strict=show.strict)
         shown = records if every else records[:1]
@@ -217,7 +217,7 @@ def _of_id(
     scan: bool,
     explain: bool,
     strict: bool,
-) -> tuple[list[Record], list[Step]]:
+) -> tuple[list[Record], list[TraceStep]]:
     from rmqctl.rocketmq.query.ids import by_id
     from rmqctl.rocketmq.query.steps import Trace
 
@@ -354,13 +354,13 @@ def _started(store: RocketMQStore, release: Release | None, *, as_found: bool) -
     return StartedStore(store, release or release_range(store).highest, as_found=as_found)
 
 
-def _queues_meant(started: StartedStore, topic: str, queue: int | None) -> list[int] | Step:
+def _queues_meant(started: StartedStore, topic: str, queue: int | None) -> list[int] | TraceStep:
     from rmqctl.rocketmq.query.lag import wanted_queues
 
     return wanted_queues(started, topic, queue)
 
 
-def _no_queue(answer: Answer, reason: Step, *, explain: bool) -> Iterator[Row]:
+def _no_queue(answer: Answer, reason: TraceStep, *, explain: bool) -> Iterator[Row]:
     """Yield the reason why the name means no queue, as a step or as a remark."""
     answer.is_no = True
     if explain:

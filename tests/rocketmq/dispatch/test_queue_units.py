@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, PRE_BLANK, ConsumeQueueUnit
-from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Piece
+from rmqctl.rocketmq.dispatch.dispatched import Dispatched, UnitRun
 from rmqctl.rocketmq.dispatch.rules import DispatchRequest
 from rmqctl.rocketmq.dispatch.series import MAX_HOLE, QueueSeries, QueueSizes
 from rmqctl.rocketmq.dispatch.units import Appended, BatchQueueState, ExtState, QueueState, units_of
@@ -80,7 +80,7 @@ def test_a_run_is_put_as_it_is_or_left_to_the_rules(
         assert run == rules
 
 
-def series_of(*pieces: Piece, fills: bool) -> tuple[QueueSeries, list[Appended]]:
+def series_of(*pieces: UnitRun, fills: bool) -> tuple[QueueSeries, list[Appended]]:
     class Sink:
         def __init__(self) -> None:
             self.found: list[Appended] = []
@@ -95,12 +95,12 @@ def series_of(*pieces: Piece, fills: bool) -> tuple[QueueSeries, list[Appended]]
     return series, sink.found
 
 
-def piece(*rows: tuple[int, int]) -> Piece:
+def piece(*rows: tuple[int, int]) -> UnitRun:
     """Units of records of 10 bytes at (physical offset, queue offset)."""
     physical, offsets = (np.array(c, np.int64) for c in zip(*rows, strict=True))
     same = np.full(len(rows), 10)
     even = (np.diff(offsets) == 1).all()
-    return Piece((b"T", 0), units_of(physical, same, same * 0 + 7), int(offsets[0]), None if even else offsets)
+    return UnitRun((b"T", 0), units_of(physical, same, same * 0 + 7), int(offsets[0]), None if even else offsets)
 
 
 def test_holes_are_filled_with_the_unit_that_follows() -> None:

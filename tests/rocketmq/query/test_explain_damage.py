@@ -19,7 +19,7 @@ from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.explain import conclude_id, explain_key
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyQuery, by_key, by_key_in
-from rmqctl.rocketmq.query.steps import Step, Trace
+from rmqctl.rocketmq.query.steps import Trace, TraceStep
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at
@@ -160,7 +160,7 @@ def _first_lost(store: RocketMQStore, sample: list[dict[str, Any]]) -> KeyQuery 
     return None
 
 
-def _is_at_the_cut(variant: Variant, last: Step) -> bool:
+def _is_at_the_cut(variant: Variant, last: TraceStep) -> bool:
     """Whether the damage is where the log now ends: a record across a cut is damaged, those behind it are gone."""
     cut = "truncate-last-data-file-in-data" in variant.kinds and last.id == "miss.record-damaged"
     return cut or ("zero-page-last-file" in variant.kinds and last.id == "miss.beyond-log")
@@ -241,6 +241,6 @@ def _unit(root: Path, record: dict[str, Any]) -> bytes:
     return file.read_bytes()[at % file_size : at % file_size + 20] if file.exists() else b""
 
 
-def _explained(store: RocketMQStore, text: str) -> Step:
+def _explained(store: RocketMQStore, text: str) -> TraceStep:
     wanted, trace = parse_message_id(text), Trace()
     return conclude_id(store, wanted, by_id(store, wanted, (), trace), trace)

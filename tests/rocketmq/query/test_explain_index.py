@@ -14,7 +14,7 @@ from formats.rocketmq.index import index_key, key_hash
 from rmqctl.explain import all_misses
 from rmqctl.rocketmq.query.explain import explain_key
 from rmqctl.rocketmq.query.key import KeyQuery, by_key
-from rmqctl.rocketmq.query.steps import Step, Trace
+from rmqctl.rocketmq.query.steps import Trace, TraceStep
 from rmqctl.rocketmq.store.geometry import ENTRY, IndexGeometry
 from rmqctl.rocketmq.store.locate import open_store_at
 
@@ -62,7 +62,7 @@ def oldest(root: Path) -> Edit:
     return Edit(min((root / "index").iterdir()))
 
 
-def explained(root: Path, query: KeyQuery) -> Step:
+def explained(root: Path, query: KeyQuery) -> TraceStep:
     store, trace = open_store_at(str(root)), Trace()
     return explain_key(store, query, by_key(store, query, trace), trace)
 
