@@ -23,8 +23,8 @@ LOG = ("flip", "zero", "torn", "stale", "garbage", "blank", "delete", "none", "h
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same parts in the same order, without starting processes."""
 
-    class Here(Ordered[proof.Part, proof.Proof]):
-        def results(self, parts: Iterable[proof.Part]) -> Iterator[proof.Proof]:
+    class Here(Ordered[proof.FileRange, proof.Proof]):
+        def results(self, parts: Iterable[proof.FileRange]) -> Iterator[proof.Proof]:
             return map(self.make(), parts)
 
     monkeypatch.setattr(proof, "Ordered", Here)
