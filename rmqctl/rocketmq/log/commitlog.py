@@ -38,10 +38,22 @@ from rmqctl.rocketmq.log.columns import (
     properties_of,
     topic_numbers,
 )
-from rmqctl.rocketmq.log.record import HEAD_SEEN, PHYSICAL_AT
+from rmqctl.rocketmq.log.record import (
+    HEAD_SEEN,
+    PHYSICAL_AT,
+    VARIANTS,
+    flags_of,
+    head_offset,
+    head_size,
+    magic_of,
+    variant_of,
+)
 from rmqctl.rocketmq.log.scan import WINDOW, Extent, scan
 from rmqctl.rocketmq.store.files import OFFSET_DIGITS, RocketMQStore, StoreFile
 from rmqctl.text import number_of
+
+_FILES_BACK = 4
+"""Files in front of the end of the log in one of which a record should lie."""
 
 
 @dataclass(slots=True)
@@ -68,14 +80,14 @@ class FileContext:
     Attributes:
         followed: a later file of the log holds data, so this one must be full.
         crashed: the store was not stopped cleanly; an unfinished tail is then nothing unusual.
-        before: the file in front of one that no data follows, where the log may end; its last record is newer than
-            what a cut has left in this one.
+        before: the files in front of one that no data follows, where the log may end, the nearest first; their last
+            record is newer than what a cut has left in this one.
     """
 
     file: StoreFile
     followed: bool
     crashed: bool = False
-    before: StoreFile | None = None
+    before: tuple[StoreFile, ...] = ()
 
 
 @dataclass(slots=True)
@@ -147,9 +159,9 @@ class CommitLog:
         """Each file with its place in the log."""
         holds = [has_data(f) for f in self.files]
         last = max((i for i, data in enumerate(holds) if data), default=-1)
-        before = [None, *self.files]
         return [
-            FileContext(f, i < last, self.crashed, None if i < last else before[i]) for i, f in enumerate(self.files)
+            FileContext(f, i < last, self.crashed, () if i < last else tuple(self.files[:i][: -_FILES_BACK - 1 : -1]))
+            for i, f in enumerate(self.files)
         ]
 
     @property
@@ -212,7 +224,7 @@ def walk_file(
         extent = Extent(file.name, file.base, start, stop, lead=lead)
         for block in scan(source, extent, window):
             found = LogBlock(block)
-            _judge_gaps(found, context, state)
+            _judge_gaps(found, context, state, source)
             _judge_blanks(found)
             _judge_offsets(found, context, state)
             found.findings.sort(key=lambda f: f.offset)
@@ -231,25 +243,28 @@ _LOOK_BACK = 1 << 20, 16 << 20
 def resume_state(context: FileContext, start: int, lead: int = 0) -> LogState:
     """Return the state that a walk needs which begins at ``start``: of the last record in front of it.
 
-    Where the log may end in the file and ``start`` is 0, that record lies in the file in front. No more than 16 MiB are
-    looked through.
+    Where the log may end in the file, that record may lie in a file in front. No more than 16 MiB of a file are looked
+    through.
     """
     state = LogState()
-    file, stop = (context.file, start) if start else (context.before, None)
-    if file is None:
-        return state
+    for file, stop in [(context.file, start), *((file, None) for file in context.before)]:
+        if stop != 0 and not state.records:
+            _note_last(file, stop, file.lead or lead, state)
+    return state
+
+
+def _note_last(file: StoreFile, stop: int | None, lead: int, state: LogState) -> None:
+    """Note the last record of a file in front of ``stop``, where one lies near."""
+    end = file.size if stop is None else stop
     source = file.open()
     try:
-        end = file.size if stop is None else stop
         for reach in _LOOK_BACK:
-            extent = Extent(file.name, file.base, max(end - reach, 0), stop, lead=file.lead or lead)
-            for block in scan(source, extent):
+            for block in scan(source, Extent(file.name, file.base, max(end - reach, 0), stop, lead=lead)):
                 _note(block, state)
             if state.records or end <= reach:
-                break
+                return
     finally:
         source.close()
-    return state
 
 
 def _note(block: Block, state: LogState) -> None:
@@ -259,10 +274,10 @@ def _note(block: Block, state: LogState) -> None:
         state.records += len(block)
 
 
-def _judge_gaps(found: LogBlock, context: FileContext, state: LogState) -> None:
+def _judge_gaps(found: LogBlock, context: FileContext, state: LogState, source: ByteSource) -> None:
     """Turn each gap into a finding, and end the log where old records follow it."""
     for gap in found.block.gaps:
-        if _is_stale(found.block, gap, context, state):
+        if _is_stale(found.block, gap, context, state, source):
             _end_log(found, gap.position)
             found.findings.append(_stale(context, gap.position, gap.detail))
             state.stale = True
@@ -272,16 +287,27 @@ def _judge_gaps(found: LogBlock, context: FileContext, state: LogState) -> None:
             found.findings.append(finding)
 
 
-def _is_stale(block: Block, gap: Gap, context: FileContext, state: LogState) -> bool:
+def _is_stale(block: Block, gap: Gap, context: FileContext, state: LogState, source: ByteSource) -> bool:
     """Whether the records after a gap are older than those in front: left by a cut, not part of the log."""
     if context.followed or not gap.resumed:
         return False
-    position = block.position - context.file.lead
-    behind = int(np.searchsorted(position, gap.end))
-    if behind >= len(block) or position[behind] != gap.end:
-        return False
-    before = int(block["store_timestamp"][behind - 1]) if behind else state.store_timestamp
-    return int(block["store_timestamp"][behind]) < before
+    row = int(np.searchsorted(block.position, gap.end + context.file.lead))
+    before = int(block["store_timestamp"][row - 1]) if row else state.store_timestamp
+    if row < len(block):
+        is_next = int(block.position[row]) == gap.end + context.file.lead
+        return is_next and int(block["store_timestamp"][row]) < before
+    time = _time_at(source, gap.end + context.file.lead)  # the record is not of this split
+    return time is not None and time < before
+
+
+def _time_at(source: ByteSource, position: int) -> int | None:
+    """Return the store time of the record that begins at a place, ms; None where what begins there is none."""
+    head = source.read_at(position, head_size(VARIANTS - 1))
+    variant = variant_of(magic_of(head), flags_of(head)) if len(head) >= HEAD_SEEN else None
+    if variant is None:
+        return None
+    at = head_offset("store_timestamp", variant)
+    return int.from_bytes(head[at : at + 8], "big", signed=True)
 
 
 def _end_log(found: LogBlock, position: int) -> None:

@@ -395,7 +395,7 @@ class _Rest:
         rows = np.flatnonzero(written & outside)
         rows = rows[[int(n) not in self._wrong for n in number[rows]]] if self._wrong else rows
         for kind, run in self._classify(rows, units, number):
-            yield self._run(kind, file, first + run[0], units[run], number[run])
+            yield self._run(kind, file, first + int(run[0]), units[run], number[run])
 
     def _unproven(self, number: Ints, units: Units) -> Ints:
         """Units inside the claimed range whose record does not say the same, one by one from the log."""

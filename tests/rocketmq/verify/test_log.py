@@ -248,6 +248,23 @@ def test_a_last_file_of_older_records_is_no_part_of_the_log(split: int | None, i
     assert log_end(open_store_at(str(log.parent))).offset == files[-1].base
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("split", [None, 1 << 14, 5000])
+def test_older_records_after_damage_that_crosses_splits_are_no_part_of_the_log(
+    split: int | None, is_first: bool, log: Path
+) -> None:
+    """They are known by the record that the damage ends at, and by the last one in front, in whatever file it lies."""
+    first, second, last = sorted(log.iterdir())
+    begin, end, records = (0 if is_first else record(3)), record(40), ((1 << 16) - 8) // SIZE
+    edit(last, begin, b"\xaa" * (end - begin))
+    for number in range(40, records):
+        edit(last, record(number) + STORE_TIME_AT, first.read_bytes()[STORE_TIME_AT : STORE_TIME_AT + 8])
+    if is_first:
+        edit(second, 0, b"\xaa" * (1 << 16))
+    found = [f for f in check(log, split)[0] if f.file.endswith(last.name)]
+    assert brief(found)[:1] == [("log.stale-tail", last.name, begin)]
+
+
 @pytest.mark.parametrize("name", golden.NAMES)
 @pytest.mark.parametrize("split", [None, 7000])
 def test_real_logs_give_nothing(name: str, split: int | None, tmp_path: Path) -> None:
