@@ -22,7 +22,7 @@ from rmqctl.kafka.recovery.segment import BrokerSegment, SegmentRecovery
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog, load_first_snapshot
 from rmqctl.kafka.state.producers import Marker, ProducerReplay, markers_in
-from rmqctl.kafka.verify.indexes import interval_shown
+from rmqctl.kafka.verify.indexes import intervals_shown
 
 INTERVAL = 4096
 """``index.interval.bytes`` of a broker without settings."""
@@ -55,8 +55,13 @@ class Built:
 
 
 def interval_of(partition: Partition, stated: int | None) -> int:
-    """Bytes between index entries: as settings say, else a broker's own, or as few as the indexes here show."""
-    return stated if stated is not None else min(INTERVAL, interval_shown(partition.segments) - 1)
+    """Bytes between index entries: as settings say, else a broker's own, or as few as the indexes here show.
+
+    Entries are farther apart than the interval, and a broker that starts often leaves more bytes between them.
+    """
+    if stated is not None:
+        return stated
+    return min([INTERVAL, *(distance - 1 for distance in intervals_shown(partition.segments))])
 
 
 def build(log: PartitionLog, interval: int, *, at_end: bool) -> Built:

@@ -23,7 +23,7 @@ from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from rmqctl.kafka.state.replicas import gone_of
 from rmqctl.kafka.verify import state
-from rmqctl.kafka.verify.indexes import IndexSettings, SegmentIndexes, check_txn_index, interval_shown
+from rmqctl.kafka.verify.indexes import IndexSettings, SegmentIndexes, check_txn_index, intervals_shown
 from rmqctl.kafka.verify.log import LogCheck, SegmentFacts
 from rmqctl.kafka.verify.producers import ProducerCheck
 from rmqctl.kafka.verify.sound import LARGEST, SoundLog, may_be_sound, sound_logs
@@ -259,7 +259,7 @@ class Verification:
 
     def _settings(self, partition: Partition) -> IndexSettings:
         if partition.directory not in self._intervals:
-            self._intervals[partition.directory] = interval_shown(partition.segments)
+            self._intervals[partition.directory] = max(intervals_shown(partition.segments), default=1 << 31)
         return IndexSettings(
             self.directory.is_clean and not partition.is_metadata_log,
             partition.state is DirectoryState.DELETE,

@@ -266,17 +266,15 @@ def check_txn_index(
         yield Finding(TXN_INDEX_ABSENT, file.name, 0, 0, message)
 
 
-def interval_shown(segments: Sequence[Segment]) -> int:
-    """Return the smallest distance between entries of an offset index, of all of a partition the largest; 2^31 without
-    any.
-    """
-    found = 0
+def intervals_shown(segments: Sequence[Segment]) -> list[int]:
+    """Return the smallest distance between entries of each offset index of a partition that has one."""
+    found = list[int]()
     for segment in segments:
         index = _read(segment.offset_index, read_offset_index)
-        if index is not None:
-            steps = np.diff(index.positions, prepend=0)
-            found = max(found, int(steps[steps > 0].min(initial=1 << 31)) if (steps > 0).any() else 0)
-    return found or 1 << 31
+        steps = np.diff(index.positions, prepend=0) if index is not None else np.zeros(0, np.int64)
+        if (steps > 0).any():
+            found.append(int(steps[steps > 0].min()))
+    return found
 
 
 def _told(found: EndedTransaction) -> str:

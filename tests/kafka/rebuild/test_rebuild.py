@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,13 @@ from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Severity
 from rmqctl.kafka.directory import LogDirectories, read_directory
-from rmqctl.kafka.rebuild.build import Builder
+from rmqctl.kafka.rebuild.build import Builder, interval_of
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, Rebuilt, rebuild, write_into
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.store import KafkaStore
 from rmqctl.kafka.verify import driver
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
+from rmqctl.kafka.verify.indexes import intervals_shown
 from rmqctl.repair import apply
 from tests.conftest import Rmqctl
 
@@ -69,6 +71,18 @@ def test_what_a_broker_wrote_stays(name: str) -> None:
     assert counts["equal"] > 2 * counts["keep"], "most are equal byte for byte"
     assert not found.left
     assert not found.damage
+
+
+def test_the_interval_of_a_partition_is_what_its_densest_index_shows(tmp_path: Path) -> None:
+    """Entries are farther apart than that where a broker started, for it counts from 0 again."""
+    (tmp_path / "t-0").mkdir()
+    for base, places in ((0, (900, 1900)), (50, (120, 400)), (90, ())):
+        (tmp_path / f"t-0/{base:020d}.log").touch()
+        entries = (struct.pack(">ii", 1 + number, place) for number, place in enumerate(places))
+        (tmp_path / f"t-0/{base:020d}.index").write_bytes(b"".join(entries))
+    (partition,) = read_directory(LocalTree(str(tmp_path))).partitions
+    assert (interval_of(partition, None), interval_of(partition, 700)) == (119, 700)
+    assert intervals_shown(partition.segments) == [900, 120]
 
 
 @pytest.mark.parametrize(
