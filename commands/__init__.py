@@ -116,7 +116,7 @@ class LazyGroup(click.Group):
         sys.exit(exit_code_of(lambda: self._run(list(sys.argv[1:] if args is None else args), name, extra)))
 
     def _run(self, args: list[str], name: str, extra: dict[str, Any]) -> None:
-        _progress.start_anew()
+        _progress.start_again()
         with self.make_context(name, args, **extra) as context:
             self.invoke(context)
 
@@ -154,7 +154,7 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 def cli() -> None:
     """Look at, explain and mend RocketMQ stores and Kafka log directories from their files alone.
 
-    No broker and no network is needed, and nothing is written unless a command is told to.
+    No broker and no network is needed, and nothing is written unless a command is asked to.
 
     \b
     Examples:

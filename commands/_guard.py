@@ -107,7 +107,7 @@ def _is_of_stdout(error: OSError) -> bool:
 def output_failure(error: OSError) -> IOFailure:
     """Return what to raise when stdout takes no more bytes; a closed pipe stays what it is."""
     return IOFailure(
-        "cannot write the results to standard output", error, "free space behind it, or send the output elsewhere"
+        "cannot write the results to standard output", error, "free space there, or send the output elsewhere"
     )
 
 

@@ -23,7 +23,7 @@ _shown: list[Progress] = []
 _wanted = {"bars": True, "remarks": True}
 
 
-def start_anew() -> None:
+def start_again() -> None:
     """Show bars and remarks, as a command does without --quiet."""
     _wanted.update(bars=True, remarks=True)
 

@@ -1,4 +1,4 @@
-"""Standard output as a place for bytes: large writes, failures told apart, never text encoding."""
+"""Standard output as a place for bytes: large writes, each kind of failure by its name, never text encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rmqctl lag`: how far consumer groups are behind."""
+"""`rmqctl lag`: what consumer groups have not read yet."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _FOREVER = (1 << 63) - 1
 @click.command("query-key")
 @store_options_with_words("PATH... [TOPIC] [KEY]", 2)
 @click.option("--unique", is_flag=True, help="KEY is a unique key (UNIQ_KEY) instead of one of KEYS.")
-@click.option("--begin", type=Instant(), default=0, help="Stored at this time or later, as the index tells it (s).")
+@click.option("--begin", type=Instant(), default=0, help="Stored at this time or later, as the index has it (s).")
 @click.option("--end", type=Instant(), default=_FOREVER, help="Stored at this time or before.")
 @click.option(
     "--max",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("others", nargs=-1, metavar="[PATH]...")
 @click.argument("into", type=LocalPath())
 @click.option("--from", "--replica", "replicas", multiple=True, metavar="STORE", help="A further source; repeatable.")
-@click.option("--stale", is_flag=True, help="Take old records after the end of the log, too: what a cut left behind.")
+@click.option("--stale", is_flag=True, help="Take old records after the end of the log, too: what a cut left there.")
 @click.option("--renumber", is_flag=True, help="Count every queue from 0; default: queue offsets are kept.")
 @click.option("--deleted", is_flag=True, help="Kafka: take directories that wait to be deleted (-delete), too.")
 @click.option("--stray", is_flag=True, help="Kafka: take directories that the cluster had no use for (-stray), too.")

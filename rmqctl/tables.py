@@ -83,7 +83,7 @@ class Log(Protocol):
     What lies between two places never changes, so that what is read again is the same.
 
     Attributes:
-        row_place: the column that tells where a row lies; rows of a file of an export ascend by it.
+        row_place: the column that says where a row lies; rows of a file of an export ascend by it.
         row_time: the column with the time of a row.
         partitions: columns by which an export may divide files, beside day and hour.
     """

@@ -77,7 +77,7 @@ class Message:
         name: as the broker's schemas call it.
         versions: versions known, ``0-4``.
         flexible: versions in the flexible encoding, "" for none.
-        key: number that tells it from the others of its topic, None where there is only one.
+        key: number that sets it apart from the others of its topic, None where there is only one.
         since: first release that writes it, "" for all.
         older: layouts that earlier releases wrote under the same version, the newest first.
     """

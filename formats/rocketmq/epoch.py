@@ -14,7 +14,7 @@ LINE_END = b"\n"
 
 EpochFileHead = Struct(
     "count" / decimal_until(LINE_END) * "entries",
-    "crc" / decimal_until(LINE_END) * "CRC-32 of all bytes behind this line, top bit cleared; 0 is not checked",
+    "crc" / decimal_until(LINE_END) * "CRC-32 of all bytes after this line, top bit cleared; 0 is not checked",
 )
 EpochLine = Struct(
     "epoch" / decimal_until(b"-") * "number of the master epoch",

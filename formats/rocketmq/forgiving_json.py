@@ -44,7 +44,7 @@ def whole_characters(text: str) -> str:
 
 
 class _Reader:
-    """The text and how far it is read; stray bytes are kept as escapes, so that places can be told in bytes."""
+    """The text and how far it is read; stray bytes are kept as escapes, so that places can be given in bytes."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
@@ -69,7 +69,7 @@ class _Reader:
     def object(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         self.at += 1
-        while self.behind_commas() != "}":
+        while self.after_commas() != "}":
             key = self.key()
             if self.next() != ":":
                 raise self.error("Expecting ':'")
@@ -82,7 +82,7 @@ class _Reader:
     def array(self) -> list[Any]:
         found = []
         self.at += 1
-        while self.behind_commas() != "]":
+        while self.after_commas() != "]":
             found.append(self.value())
             self.expect_end_of_item("]")
         self.at += 1
@@ -120,7 +120,7 @@ class _Reader:
         self.take(_SPACE)
         return self.text[self.at : self.at + 1]
 
-    def behind_commas(self) -> str:
+    def after_commas(self) -> str:
         """Return the same, after any number of commas."""
         while self.next() == ",":
             self.at += 1

@@ -10,7 +10,7 @@ from formats.text import marks_of, until
 
 PropertyPair = Struct(
     "name" / until(b"\x01") * "KEYS, TAGS, UNIQ_KEY, WAIT, DELAY, ... or the user's own",
-    "value" / until(b"\x02", required=False) * "from 4.9.1 to 5.1.4 the last one has no 0x02 behind it",
+    "value" / until(b"\x02", required=False) * "from 4.9.1 to 5.1.4 the last one has no 0x02 after it",
 )
 NAME_END, PAIR_END = marks_of(PropertyPair)
 _MIN_PIECE = 3
@@ -44,5 +44,5 @@ def join_properties(pairs: Iterable[tuple[bytes, bytes]], *, closed: bool = True
 
 
 def is_closed(text: bytes) -> bool:
-    """Whether the text ends with 0x02, which tells the release families apart."""
+    """Whether the text ends with 0x02, which is how the release families differ."""
     return text.endswith(PAIR_END)

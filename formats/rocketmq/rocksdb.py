@@ -38,7 +38,7 @@ QueueEnd = Struct(
     "queue_offset" / Int64sb * "of that message",
 )
 
-DispatchedEnd = Struct("physical_offset" / Int64sb * "behind the last record that has a unit, bytes")
+DispatchedEnd = Struct("physical_offset" / Int64sb * "after the last record that has a unit, bytes")
 """The value of the one key whose topic is ``CHECKPOINT_TOPIC``: max, queue 0."""
 CHECKPOINT_TOPIC = b"CHECKPOINT_TOPIC"
 

@@ -286,7 +286,7 @@ def _commit(commit: ConsumerOffset, now: int, offset: int) -> Record:
     return Record(offset, now, -1, *packed, ())
 
 
-# --- what stays behind ----------------------------------------------------------------------------------
+# --- what is left out -----------------------------------------------------------------------------------
 
 
 def _note_what_stays(store: RocketMQStore, found: Gathered, names: Names, result: Conversion) -> None:

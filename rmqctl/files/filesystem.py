@@ -97,7 +97,7 @@ def _from_pyarrow(url: str) -> tuple[Any, str] | None:
 
 
 def wrap(filesystem: Any) -> Any:
-    """Return an fsspec file system as it is, one of pyarrow's behind fsspec's interface."""
+    """Return an fsspec file system as it is, one of pyarrow's wrapped in fsspec's interface."""
     from fsspec.implementations.arrow import ArrowFSWrapper
     from pyarrow.fs import FileSystem
 

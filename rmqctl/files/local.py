@@ -1,4 +1,4 @@
-"""The one interface behind which files lie, and local files read by position: a size, and bytes at an offset.
+"""The one interface of all files, a size and bytes at an offset, and local files read by position.
 
 Reads may come back short: a file that shrinks or vanishes while it is read gives fewer bytes, never a signal. (A
 memory map of such a file would kill the process.) Holes of sparse files and pages of zeros are skipped, not read, and
@@ -49,7 +49,7 @@ class ByteSource(Protocol):
 
 
 class BytesSource:
-    """Bytes in memory behind the same interface, for tests and for records taken out of other formats."""
+    """Bytes in memory with the same interface, for tests and for records taken out of other formats."""
 
     def __init__(self, data: bytes, name: str = "<memory>") -> None:
         self._data = data

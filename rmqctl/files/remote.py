@@ -226,7 +226,7 @@ class RemoteFile:
         return len(piece)
 
     def data_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the whole range: no remote file system tells its holes."""
+        """Yield the whole range: no remote file system reports its holes."""
         end = min(end, self.size() if self._size is None else self._size)
         if start < end:
             yield start, end

@@ -1,4 +1,4 @@
-"""A directory tree, local or remote, behind one small interface, and one in which nothing stops a reader.
+"""A directory tree, local or remote, with one small interface, and one in which nothing stops a reader.
 
 Paths inside a tree are relative, with ``/``; the root itself is ``""``. Listing a directory that is
 not there gives nothing, because half of a store's directories are optional. In a forgiving tree what cannot be read

@@ -176,7 +176,7 @@ class Disk:
 
         A new file gets owner, group and permissions of its directory: a broker must be able to open what root made.
         """
-        with _told(f"cannot create {path}" if size is not None else f"cannot open {path}"):
+        with _explained(f"cannot create {path}" if size is not None else f"cannot open {path}"):
             try:
                 fd, is_new = os.open(path, _FLAGS), False
             except FileNotFoundError:
@@ -252,12 +252,12 @@ class Disk:
 
     def read(self, fd: int, size: int, position: int) -> bytes:
         """Bytes from ``position`` on; fewer at the end of the file."""
-        with _told(f"cannot read {_name(fd)}"):
+        with _explained(f"cannot read {_name(fd)}"):
             return os.pread(fd, size, position)
 
     def sync(self, fd: int) -> None:
         """Make what was written to a file survive a power failure."""
-        with _told("cannot flush to disk"):
+        with _explained("cannot flush to disk"):
             os.fdatasync(fd)
 
     def forget(self, fd: int, begin: int, end: int) -> None:
@@ -281,26 +281,26 @@ class Disk:
         What is kept for root counts as neither used nor free (UtilAll.getDiskPartitionSpaceUsedPercent).
         """
         parent = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
-        with _told(f"cannot look at {parent}"):
+        with _explained(f"cannot look at {parent}"):
             found = os.statvfs(parent)
         used = found.f_blocks - found.f_bfree
         return -(-100 * used // max(used + found.f_bavail, 1)) / 100
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it, owned like the one they are made in; one that is there is fine."""
-        with _told(f"cannot create {path}"):
+        with _explained(f"cannot create {path}"):
             make_directories(path)
 
     def remove(self, path: Path) -> None:
         """Delete a file; one that is missing is fine."""
-        with _told(f"cannot delete {path}"):
+        with _explained(f"cannot delete {path}"):
             path.unlink(missing_ok=True)
 
     def write_file(self, path: Path, data: bytes, *, sync: bool = False) -> None:
         """Make or overwrite a small file in place."""
         fd = self.open(path, 0)
         try:
-            with _told(f"cannot write {path}"):
+            with _explained(f"cannot write {path}"):
                 self.resize(fd, len(data))
             self.write(fd, data, 0)
             if sync:
@@ -310,12 +310,12 @@ class Disk:
 
     def replace(self, source: Path, target: Path) -> None:
         """Give a file another name, over what lies there."""
-        with _told(f"cannot replace {target}"):
+        with _explained(f"cannot replace {target}"):
             source.replace(target)
 
 
 def _name(fd: int) -> str:
-    """Return the path of an open file, where the system tells it."""
+    """Return the path of an open file, where the system knows it."""
     try:
         return str(Path(f"/proc/self/fd/{fd}").readlink())
     except OSError:
@@ -323,7 +323,7 @@ def _name(fd: int) -> str:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _explained(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -129,7 +129,7 @@ class Group:
 
     Attributes:
         offset, size: bytes in the file.
-        title: what tells it from others of its name.
+        title: what sets it apart from others of its name.
         wrong: something about it is not as it should be.
     """
 

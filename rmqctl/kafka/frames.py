@@ -84,7 +84,7 @@ class Chain:
     Attributes:
         gap: damage whose end has not been found yet, or None while batches follow each other.
         size: bytes in the file.
-        base: base offset of the segment, None where nothing tells; a batch found after damage must fit it.
+        base: base offset of the segment, None where nothing says it; a batch found after damage must fit it.
     """
 
     def __init__(self, size: int, base: int | None = None, *, check_crc: bool = True) -> None:

@@ -31,7 +31,7 @@ class Extent:
 
     Attributes:
         file: name for blocks, relative to the log directory.
-        base: base offset of the segment, None where nothing tells (loose files, snapshots): what is taken
+        base: base offset of the segment, None where nothing says it (files alone, snapshots): what is taken
             for a batch after damage must lie less than 2^31 above it.
         start, stop: the split in bytes; batches that *start* in it are yielded. ``stop`` None: to the end.
         size: end of the file in bytes where it is known; else the source is asked.

@@ -101,7 +101,7 @@ class Following:
             if lost and self.start.fail_on_loss:
                 raise LostMessages(
                     f"the log of {self.path} begins at {name} {begin[name]}, but was read up to {low} only: files in "
-                    "between were deleted; set the option failOnDataLoss to false to go on behind them"
+                    "between were deleted; set the option failOnDataLoss to false to go on after them"
                 )
         return self.log.parts(start, end)
 

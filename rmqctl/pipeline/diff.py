@@ -86,7 +86,7 @@ def _extents(log: Log, size: int) -> list[tuple[Split, list[int]]]:
 
 
 def _without_overlaps(cuts: list[int], files: list[Split]) -> list[int]:
-    """Return the cuts that no two files of one log lie on both sides of: records there are told apart by their
+    """Return the cuts that no two files of one log lie on both sides of: records there are distinguished by their
     order.
     """
     begin = end = -1

@@ -1,4 +1,4 @@
-"""The job behind `export`: messages or records as files, each once, nothing half written in sight.
+"""The job of `export`: messages or records as files, each once, nothing half written in sight.
 
 The files of an export are written where they stay, in a directory of its own that nobody looks into. When all are
 there, one switch makes them the export, see :meth:`rmqctl.pipeline.outputs.Output.publish`: before it a reader sees all

@@ -91,7 +91,7 @@ class ExportedFile:
     Attributes:
         path: relative to the output.
         size: in bytes.
-        first, last: the least and the greatest place of its rows, as the column says that tells where a row lies.
+        first, last: the least and the greatest place of its rows, by the column that says where a row lies.
         earliest, latest: of the times of its rows, ms; None where none has a time.
     """
 

@@ -2,7 +2,7 @@
 
 The units of a split travel in a shuffle to the task that writes their queue; the entries of the
 index to the one task that links them. Tasks write into directories of their own; files come to
-their places when all are done, so a lost executor leaves nothing behind that counts.
+their places when all are done, so a lost executor leaves nothing that counts.
 """
 
 from __future__ import annotations

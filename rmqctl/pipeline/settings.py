@@ -28,7 +28,7 @@ _MODULE = "--add-modules=jdk.incubator.vector"
 _VERSION = re.compile(r'version "(\d+)')
 _WAIT_SECONDS = 60
 _WRAPPER = f"""#!/bin/sh
-# The runtime behind this lacks one module that Spark asks for and does not need.
+# The runtime in use here lacks one module that Spark asks for and does not need.
 for argument do
   shift
   [ "$argument" = "{_MODULE}" ] || set -- "$@" "$argument"

@@ -205,7 +205,7 @@ def _unpacked(values: pa.ChunkedArray) -> list[pa.Table]:
     return [pa.ipc.open_stream(value.as_buffer()).read_all() for value in values if value.is_valid]
 
 
-# --- the job behind `stats` -------------------------------------------------------------------------
+# --- the job of `stats` -----------------------------------------------------------------------------
 
 
 Row = dict[str, Any]

@@ -158,7 +158,7 @@ def _add(series: Series, name: str, at: int, messages: int) -> None:
 
 
 def _widened(times: Series, step: int) -> tuple[int, Series]:
-    """Return steps added up where there are more than can be told apart: a clock that went wrong makes a long time."""
+    """Return steps added up where there are more than a chart can show: a clock that went wrong makes a long time."""
     places = [at for counts in times.values() for at in counts]
     bars = (max(places) - min(places)) // step + 1 if places else 0
     wide = step * -(-bars // _BARS) if bars > _BARS else step
@@ -188,7 +188,7 @@ def _powers(rows: Sequence[Row], key: str, shape: Any, shown: Sequence[str]) -> 
 def _bars(
     title: str, label: str, axis: Sequence[tuple[int, str]], series: Series, legend: Sequence[str], of: str
 ) -> str:
-    """Return a bar chart as SVG, topics on top of each other; each piece tells its numbers when pointed at."""
+    """Return a bar chart as SVG, topics on top of each other; each piece shows its numbers when pointed at."""
     highest = max((sum(counts.get(at, 0) for counts in series.values()) for at, _ in axis), default=1)
     ticks = _ticks(highest)
     width, room = (_WIDTH - _LEFT - _RIGHT) / max(len(axis), 1), _HEIGHT - _TOP - _BOTTOM

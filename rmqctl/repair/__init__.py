@@ -1,7 +1,7 @@
 """The one mechanism that changes an existing store, and can take every change back.
 
 plan -> lock -> does it fit, is there room -> journal with all bytes before and after -> fsync -> edits ->
-fsync -> check -> done. A kill at any instruction leaves a store that :func:`pending` tells of, and that
+fsync -> check -> done. A kill at any instruction leaves a store that :func:`pending` reports, and that
 :func:`resume` finishes or :func:`undo` takes back, byte for byte. What is done, :func:`undo` takes back by a
 journal of its own.
 """

@@ -324,7 +324,7 @@ class _Draft:
             parent = os.path.dirname(parent)
 
     def _kept(self, kind: str, name: str) -> str:
-        """Return a place in the journal that tells where the file belongs."""
+        """Return a place in the journal whose name says where the file belongs."""
         parts = ["up" if part == ".." else part for part in PurePosixPath(name).parts if part != "/"]
         return "/".join([self.journal, kind, *parts])
 
@@ -371,7 +371,7 @@ def _walk(root: str, name: str) -> Iterator[tuple[str, bool]]:
 
 
 class DraftSource:
-    """One side of a file behind the interface of `rmqctl.files.local.ByteSource`."""
+    """One side of a file as a `rmqctl.files.local.ByteSource`."""
 
     def __init__(self, file: DraftFile, *, after: bool) -> None:
         self.name = file.name

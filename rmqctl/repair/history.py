@@ -185,7 +185,7 @@ def _read(base: Path) -> Iterator[Run]:
 
 
 def _root(run: Run) -> str:
-    """Return the store of a journal, "" where it cannot be told."""
+    """Return the store of a journal, "" where nothing names it."""
     try:
         return root_of(run.path, run.header)
     except (Refused, KeyError):

@@ -176,7 +176,7 @@ def write_journal(
     Args:
         place: the directory that was taken for it.
         reverses: the journal whose changes these take back; its data serve both.
-        facts: further keys of the header: ``beside``, whether its place tells which store is meant;
+        facts: further keys of the header: ``beside``, whether its place says which store is meant;
             ``lock_is_new``, whether the store had no lock file; ``outside``, directories elsewhere that may be changed.
 
     Raises:

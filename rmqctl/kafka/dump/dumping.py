@@ -115,7 +115,7 @@ def _committed_views(logs: LogDirectories) -> Callable[[Partition | None], View]
 
     def view(partition: Partition | None) -> View:
         if partition is None or not partition.logs:
-            raise WrongUsage("--read-committed", "needs a partition's directory, for the log tells what is committed.")
+            raise WrongUsage("--read-committed", "needs a partition's directory, for the log says what is committed.")
         if partition.directory not in views:
             home = next(directory for directory in logs.directories if partition in directory.partitions)
             views[partition.directory] = view_of(PartitionLog(home, partition, Checkpoints(home)), read_committed=True)

@@ -181,10 +181,10 @@ class LogMender:
             data = with_markers(lost, markers, epoch, timestamp, fills=False)
         if data is not None:
             how = {True: "COMMIT", False: "ABORT"}
-            told = ", ".join(
+            markers_text = ", ".join(
                 f"{how[e.commit]} of producer {e.producer_id} at {at}" for at, e in sorted(markers.items())
             )
-            what = f"write the markers at {lost.begin} again: {told}"
+            what = f"write the markers at {lost.begin} again: {markers_text}"
             why = f"{lost.parts[0].message}; a producer snapshot and the transaction index say how they ended"
             return Filling(lost, data, what, why, lost.count - len(markers))
         data = bridge(lost.first, lost.beyond, epoch, timestamp, lost.size, self._producer(lost))

@@ -42,7 +42,7 @@ class Batches:
         position, size: bytes.
         base, last: offsets, as they count; ``stored_base`` and ``stored_epoch`` as they stand in the file.
         epoch: -1 for none, and for messages of magic 0 and 1.
-        crc: as stored; with the offsets it tells batches apart.
+        crc: as stored; with the offsets it sets batches apart.
         count: records.
         producer: id, -1 for none.
         control: 1 for a control batch.
@@ -79,7 +79,7 @@ class Batches:
         return int(self.size.sum())
 
     def keys(self) -> np.ndarray:
-        """Return what tells a batch from all others of the partition, as a record array."""
+        """Return what sets a batch apart from all others of the partition, as a record array."""
         found = np.empty(len(self), [(name, "i8") for name in ("base", "last", "epoch", "crc")])
         for name in found.dtype.names or ():
             found[name] = getattr(self, name)

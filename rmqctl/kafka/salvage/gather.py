@@ -167,7 +167,7 @@ class _Names:
 
     @property
     def ever(self) -> dict[str, str]:
-        """Names of all topics that the metadata log still tells of, the deleted ones too, by id."""
+        """Names of all topics that the metadata log still names, the deleted ones too, by id."""
         if self._ever is None:
             log = self.source.replicas.metadata_log
             self._ever = {} if log is None else topic_names_ever(log)

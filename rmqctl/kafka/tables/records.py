@@ -177,7 +177,7 @@ class BatchTable(_OfSegments):
 
 def limited(options: KafkaOptions, count: int) -> KafkaOptions:
     """Return the same with only the first ``count`` records, where they lie in one partition: then their last offset
-    tells.
+    says which.
 
     Raises:
         WrongUsage: they lie in several.

@@ -259,7 +259,7 @@ def check_txn_index(
             if found is None and prior:
                 continue
             stated = f"producer {producer}, offsets {first} to {last}, stable to {stable}"
-            seen = "no transaction was aborted there" if found is None else f"in the log: {_told(found)}"
+            seen = "no transaction was aborted there" if found is None else f"in the log: {_described(found)}"
             yield Finding(TXN_INDEX_ENTRY, file.name, at, index.entry_size, f"entry {number} says {stated}; {seen}")
     if wanted and trusted:
         message = f"the transactions that end at {_list(sorted(wanted))} were aborted and are not in it"
@@ -277,7 +277,7 @@ def intervals_shown(segments: Sequence[Segment]) -> list[int]:
     return found
 
 
-def _told(found: EndedTransaction) -> str:
+def _described(found: EndedTransaction) -> str:
     return (
         f"producer {found.producer_id}, offsets {found.first_offset} to {found.last_offset}, "
         f"stable to {found.last_stable_offset}"

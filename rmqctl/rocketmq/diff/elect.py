@@ -34,7 +34,7 @@ _EPOCHS = "epochFileCheckpoint"
 _MOST = 16 << 20
 
 Place = tuple[int, int, int, int]
-"""Physical offset, size, CRC of the body and of the properties: what tells a record of a log from all others."""
+"""Physical offset, size, CRC of the body and of the properties: what sets a record of a log apart from all others."""
 
 
 @dataclass

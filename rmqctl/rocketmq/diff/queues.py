@@ -170,15 +170,15 @@ class QueueDiff:
     def _queue(self, key: Key, one: StoreQueues, two: StoreQueues) -> Iterator[Finding]:
         """Yield the differences of one queue."""
         found: dict[FindingKind, list[Ints]] = {k: [] for k in _KINDS}
-        told: dict[int, str] = {}
+        shown: dict[int, str] = {}
         for a, b in merge(one.pieces(key), two.pieces(key)):
-            self._compare(a, b, found, told)
+            self._compare(a, b, found, shown)
         for kind, parts in found.items():
             side = two if kind is DIFF_QUEUE_ONLY_B else one
-            yield from _ranges(kind, key, side, np.concatenate(parts) if parts else _NONE, told)
+            yield from _ranges(kind, key, side, np.concatenate(parts) if parts else _NONE, shown)
 
     def _compare(
-        self, a: Slice[Units], b: Slice[Units], found: dict[FindingKind, list[Ints]], told: dict[int, str]
+        self, a: Slice[Units], b: Slice[Units], found: dict[FindingKind, list[Ints]], shown: dict[int, str]
     ) -> None:
         """Sort the units of two parts into equal, different, and there on one side."""
         _, at_a, at_b = np.intersect1d(a.keys, b.keys, assume_unique=True, return_indices=True)
@@ -195,7 +195,7 @@ class QueueDiff:
             self.different += int(other.sum())
             found[DIFF_QUEUE_UNIT].append(a.keys[at_a[other]])
             for i in np.flatnonzero(other).tolist():
-                told[int(a.keys[at_a[i]])] = f"{_unit(left[i])} / {_unit(right[i])} (A / B)"
+                shown[int(a.keys[at_a[i]])] = f"{_unit(left[i])} / {_unit(right[i])} (A / B)"
         for part, at, kind in ((a, at_a, DIFF_QUEUE_ONLY_A), (b, at_b, DIFF_QUEUE_ONLY_B)):
             self._only(part, at, kind, found)
 
@@ -222,7 +222,7 @@ _TEXTS = {
 }
 
 
-def _ranges(kind: FindingKind, key: Key, side: StoreQueues, offsets: Ints, told: dict[int, str]) -> Iterator[Finding]:
+def _ranges(kind: FindingKind, key: Key, side: StoreQueues, offsets: Ints, shown: dict[int, str]) -> Iterator[Finding]:
     """Units that follow each other as one finding."""
     for part in np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1) if len(offsets) else []:
         first, last = int(part[0]), int(part[-1])
@@ -230,7 +230,7 @@ def _ranges(kind: FindingKind, key: Key, side: StoreQueues, offsets: Ints, told:
         what = "queue offset" if side.kind == QUEUES else "unit"
         where = f"{what} {first}" if first == last else f"{what}s {first} to {last}"
         yield Finding(
-            kind, file, position, len(part) * side.dtype.itemsize, f"{where}: {_TEXTS[kind]}{told.get(first, '')}",
+            kind, file, position, len(part) * side.dtype.itemsize, f"{where}: {_TEXTS[kind]}{shown.get(first, '')}",
             topic=key[0], queue_id=key[1], queue_offset=first,
         )  # fmt: skip
 

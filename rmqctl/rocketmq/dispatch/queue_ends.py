@@ -63,7 +63,7 @@ def undispatched(store: RocketMQStore, dispatched: int, log: LogReader, *, but_f
 
     Args:
         dispatched: physical offset after the last record that has a queue unit. Where it is negative no queue
-            tells what is missing, and the answer is empty.
+            shows what is missing, and the answer is empty.
         but_first: leave out the record at ``dispatched`` itself, as the normal recovery of 5.3.2 and later does.
     """
     tails: dict[Key, Tail] = {}

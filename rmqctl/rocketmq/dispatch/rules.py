@@ -181,7 +181,7 @@ class DispatchRules:
 
 
 def batch_topics(store: RocketMQStore) -> frozenset[bytes] | None:
-    """Topics with the attribute ``queue.type=BatchCQ`` and those that have batch queue files; None if neither tells."""
+    """Topics with the attribute ``queue.type=BatchCQ`` and those that have batch queue files; None without either."""
     found = {e.name.encode("utf-8", "surrogateescape") for e in store.tree.entries(BATCH_QUEUES, sizes=False)}
     document = read_config(store, "topics.json").document
     topics: dict[str, Any] = table(document, "topicConfigTable")

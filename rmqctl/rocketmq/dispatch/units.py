@@ -95,7 +95,7 @@ class QueueState:
     def put_run(self, units: Units, queue_offset: int) -> Appended | None:
         """Append units whose queue offsets count up from ``queue_offset`` and whose records ascend, as they are.
 
-        None, and nothing done, where that does not simply continue the queue: `put_many` then tells.
+        None, and nothing done, where that does not simply continue the queue: `put_many` then says why.
         """
         expected, first_end = queue_offset * UNIT_SIZE, int(units["physical_offset"][0]) + int(units["size"][0])
         if first_end <= self.max_physical or expected < self.end or queue_offset < 0:

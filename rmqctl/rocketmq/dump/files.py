@@ -62,7 +62,7 @@ def index_rows(source: ByteSource, file: str, geometry: IndexGeometry | None) ->
     """Header, used slots by number, entries by number.
 
     Args:
-        geometry: slots and entries; None when nothing tells them, then only the header is shown.
+        geometry: slots and entries; None when nothing shows them, then only the header is shown.
     """
     raw = source.read_at(0, HEADER.packer.size)
     if len(raw) < HEADER.packer.size:

@@ -435,12 +435,12 @@ class _Recurring:
         self._encode = encode
         self._json: dict[Any, bytes] = {}
 
-    def column(self, values: Any, before: bytes, behind: bytes = b"") -> Column:
+    def column(self, values: Any, before: bytes, after: bytes = b"") -> Column:
         """Return the JSON of each value of an Arrow array, with what stands before and after it."""
         encoded = values.dictionary_encode()
         if len(self._json) > _KEPT:
             self._json.clear()
-        json = [before + self._of(value) + behind for value in encoded.dictionary.to_pylist()]
+        json = [before + self._of(value) + after for value in encoded.dictionary.to_pylist()]
         return json[0] if len(json) == 1 else pa.array(json, pa.binary()).take(encoded.indices)
 
     def _of(self, value: Any) -> bytes:

@@ -149,8 +149,8 @@ class LogDump:
         chunk = CHUNK if self.limit is None else max(min(CHUNK, self.limit), 1)
         for start in range(0, max(len(block), 1), chunk):
             piece = block.take(slice(start, start + chunk)) if len(block) > chunk else block
-            behind = start + chunk < len(block)
-            end = int(block.position[start + chunk]) if behind else None
+            is_more = start + chunk < len(block)
+            end = int(block.position[start + chunk]) if is_more else None
             here = [b for b in between if end is None or b[0] < end]
             between = between[len(here) :]
             part = self._part(piece, here)

@@ -125,14 +125,14 @@ class LogBytes:
             IOFailure: the disk fails or has failed; the log takes no more records, since what is safe is unknown.
         """
         if self.committed > self.flushed:
-            with self._flush_lock:  # the system tells a failure only to one of those who sync at the same time
+            with self._flush_lock:  # the system reports a failure only to one of those who sync at the same time
                 self._flush(self.committed)
         return self.flushed
 
     def _flush(self, target: int) -> None:
         if target <= self.flushed:
             return
-        if self.failure is not None:  # it tells it only once, too, and says then that all is well
+        if self.failure is not None:  # it reports it only once, too, and says then that all is well
             raise self.failure.with_traceback(None)
         try:
             self.files.sync(self.flushed, target)

@@ -287,7 +287,7 @@ class StoreEngine:
         self.checkpoint.save(self.root, self.disk)
 
     def close(self) -> None:
-        """End as a broker that is told to stop: all flushed, the file made ahead deleted, no abort file.
+        """End as a broker that is asked to stop: all flushed, the file made ahead deleted, no abort file.
 
         Where something cannot be written the abort file stays, and the next open recovers.
 
@@ -319,7 +319,7 @@ class StoreEngine:
         """End as a broker does that is killed while it writes.
 
         The log is complete, as the page cache keeps it; the last records have no queue units and index entries
-        yet, the checkpoint is behind, the file made ahead and the abort file are there.
+        yet, the checkpoint is older than the log, the file made ahead and the abort file are there.
         """
         if not self._closed:
             try:

@@ -369,7 +369,7 @@ class Service:
 
     Attributes:
         name: what it does.
-        error: what made it end early; the owner tells it at close.
+        error: what made it end early; the owner raises it at close.
     """
 
     def __init__(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:

@@ -1,6 +1,6 @@
 """A sequence of fixed-size files that is appended to: the engine's MappedFileQueue (spec 1.1 to 1.3).
 
-Files are made sparse at their full length. Nothing is memory-mapped: a positioned write tells of a
+Files are made sparse at their full length. Nothing is memory-mapped: a positioned write reports a
 full disk, a store into a map kills the process. What a killed process wrote stays in the page cache
 either way. Nor would a map be faster: single records stored into windows of 4 MiB with their room
 allocated ahead took as long as positioned writes (ext4 of Linux 6.18), as each page costs a fault.

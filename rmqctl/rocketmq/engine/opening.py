@@ -223,7 +223,7 @@ def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
     plain = StoreConfig()
     asked = config or replace(plain, release=release_range(store).highest)
     geometry, changes = geometry_of(store), {}
-    if not _has_files(store, "index") and _index_fits(store, asked):  # no file tells sizes, but its length agrees
+    if not _has_files(store, "index") and _index_fits(store, asked):  # no file shows sizes, but its length agrees
         geometry = replace(geometry, index_slots=asked.index_slots, index_entries=asked.index_entries)
     kinds = {"index_slots": "index", "index_entries": "index", "commit_log_file_size": "commitlog"}
     for name in _SIZES:

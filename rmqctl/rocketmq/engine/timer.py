@@ -261,7 +261,7 @@ class TimerWheel:
         return np.concatenate(parts) if parts else np.empty(0, _UNITS)
 
     def _revise(self, units: Any, base: int) -> None:
-        """Let slots that a kill left behind point to their last unit."""
+        """Let slots that a kill left unfinished point to their last unit."""
         precision = self._config.timer_precision_ms
         times = (units["write_time"].astype(np.int64) + units["delay"]) // precision
         unique, index = np.unique(times[::-1], return_index=True)

@@ -20,7 +20,7 @@ QUEUE_MISSING_UNITS = declare(
     _E,
     "The log holds messages of this queue that have no unit in it: consumers cannot see them.",
     "Rebuild the queue from the log before a broker hands out the same queue offsets again.",
-    broker="Re-dispatches only what lies behind the recovery start; the rest stays invisible.",
+    broker="Re-dispatches only what lies after the recovery start; the rest stays invisible.",
     see="spec 2.16, 6.7",
 )
 QUEUE_MISSING = declare(
@@ -50,9 +50,9 @@ QUEUE_UNDISPATCHED = declare(
 QUEUE_AHEAD = declare(
     "queue.ahead",
     _E,
-    "Units point behind the end of the log: the log lost its tail, or was cut, after they were written.",
+    "Units point beyond the end of the log: the log lost its tail, or was cut, after they were written.",
     "The messages are gone from this log; a broker cuts the units. Look for the tail on a replica first.",
-    broker="Cuts them when the largest such offset is at or behind the end of the log.",
+    broker="Cuts them when the largest such offset is at or after the end of the log.",
     see="spec 6.3, 14.4",
 )
 QUEUE_HOLE = declare(
@@ -66,7 +66,7 @@ QUEUE_HOLE = declare(
 QUEUE_STALE_TAIL = declare(
     "queue.stale-tail",
     _W,
-    "Units behind the end of the queue do not continue it: left over from a cut, or foreign bytes.",
+    "Units after the end of the queue do not continue it: left over from a cut, or foreign bytes.",
     "Nothing if a broker has run since; a rebuild leaves them out.",
     broker="Counts them as units if they look valid.",
     see="spec 6.6, 14.4",
@@ -193,7 +193,7 @@ INDEX_COVERAGE = declare(
 INDEX_BEYOND = declare(
     "index.beyond-log",
     _W,
-    "Index entries point behind the end of the log: brokers never cut index files.",
+    "Index entries point beyond the end of the log: brokers never cut index files.",
     "Harmless for queries; new messages below the file's endPhyOffset will not be indexed. Rebuild the index to mend.",
     see="spec 6.8",
 )

@@ -21,7 +21,7 @@ LOG_BODY_CRC = declare(
     _E,
     "The body does not match the CRC-32 stored in the record: the body, or the CRC field, was changed after it was written.",
     "The rest of the record is intact. Restore the body from a replica, or accept the loss of this one message.",
-    broker="Recovery that scans this file treats the record as the end of the log and drops everything behind it.",
+    broker="Recovery that scans this file treats the record as the end of the log and drops everything after it.",
     see="spec 2.5, 6.2",
 )
 LOG_PROPERTY_CRC = declare(
@@ -128,7 +128,7 @@ LOG_TORN_TAIL = declare(
 LOG_STALE_TAIL = declare(
     "log.stale-tail",
     _W,
-    "Old records lie behind the end of the log: a recovery once cut the log here and left the bytes. They are not part of "
+    "Old records lie after the end of the log: a recovery once cut the log here and left the bytes. They are not part of "
     "the log, but could come back if the chain reaches them.",
     "Nothing if the broker runs well; to be safe zero the bytes behind the end on a stopped store.",
     broker="Overwrites them in time; a stale record that happens to follow the end is taken back into the log.",
@@ -137,7 +137,7 @@ LOG_STALE_TAIL = declare(
 LOG_ZERO_FILE = declare(
     "log.zero-file",
     _N,
-    "The file behind the last one with data is all zeros: brokers create the next file in advance.",
+    "The file after the last one with data is all zeros: brokers create the next file in advance.",
     "Nothing to do; a clean stop or a recovery deletes it.",
     see="spec 1.1, 14.1",
 )

@@ -20,7 +20,7 @@ CHECKPOINT_AHEAD = declare(
     _E,
     "The checkpoint claims times later than anything in the store: after a crash recovery would start too late.",
     "Zero the checkpoint, so that recovery scans everything.",
-    broker="Chooses a recovery start behind messages that were not dispatched.",
+    broker="Chooses a recovery start after messages that were not dispatched.",
     see="spec 5, 6.4; #7233, #10073",
 )
 CHECKPOINT_BEHIND = declare(
@@ -49,7 +49,7 @@ CHECKPOINT_LENGTH = declare(
 CHECKPOINT_OFFSET = declare(
     "checkpoint.offset",
     _E,
-    "A physical offset in the checkpoint is negative or behind the end of the log.",
+    "A physical offset in the checkpoint is negative or beyond the end of the log.",
     "Zero the checkpoint, so that recovery scans everything.",
     broker="5.5.0 starts its recovery by the offset of the last dispatched record: messages in front of it get no queue unit.",
     see="spec 5, 6.4",
@@ -97,7 +97,7 @@ CONFIG_BACKUP = declare(
 CONFIG_CONSUMER_OFFSET = declare(
     "config.consumer-offset",
     _W,
-    "A consumer group's offset is negative, or behind the end of its queue: after a cut of the log it waits for messages "
+    "A consumer group's offset is negative, or beyond the end of its queue: after a cut of the log it waits for messages "
     "that never come.",
     "Reset the group's offset to the end of the queue.",
     broker="Corrects it at the next pull, which can skip or repeat messages.",
@@ -218,7 +218,7 @@ TIMER_CHECK = declare(
     _W,
     "config/timercheck says more than the timer log and the timer queue hold, or a time that is still to come.",
     "Delete config/timercheck together with timerlog/ and timerwheel on a stopped store: brokers make them again.",
-    broker="Leaves timer messages out that lie behind these numbers, or waits until the time has come.",
+    broker="Leaves timer messages out that lie after these numbers, or waits until the time has come.",
     see="spec 11.3, 11.4; #7480",
 )
 TIMER_LOG = declare(
@@ -231,5 +231,5 @@ TIMER_LOG = declare(
     "stays, they go on where it says, and pending messages never come.",
     broker="Recovery cuts the timer log at the first bad unit. A unit for a lost message is passed over, until another "
     "message lies in the place: the broker reads that, fails on it, and delivers no timer message any more.",
-    see="spec 11.4; #10668: references behind a cut log",
+    see="spec 11.4; #10668: references beyond a cut log",
 )

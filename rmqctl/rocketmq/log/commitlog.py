@@ -2,7 +2,7 @@
 
 A gap alone says that bytes are no record. Here it gets its meaning from where it lies: in the
 middle of the log it is damage, after the last record it is a torn write, room never written, or
-what a cut once left behind (spec 14.1 to 14.3).
+what a cut once left (spec 14.1 to 14.3).
 
 A file of the log may lie under a wrong name: the PHYSICALOFFSET of its records says where it belongs (spec 1.2, 2.1).
 """

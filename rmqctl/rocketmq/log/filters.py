@@ -103,7 +103,7 @@ class Filter:
     def includes_damage(self, topic: str | None, queue_id: int | None) -> bool:
         """Whether damage is to be shown: all of it without content filters, else what is known to be of the topic.
 
-        When only damage is asked for, what cannot be told to be of another topic or queue is shown too.
+        When only damage is asked for, what is not known to be of another topic or queue is shown too.
 
         Args:
             topic, queue_id: of the damage, None where nobody knows.

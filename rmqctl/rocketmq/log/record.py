@@ -76,7 +76,7 @@ def physical_of(head: bytes | bytearray) -> int:
 
 
 def likely_variant(head: bytes | bytearray) -> int:
-    """Return the variant of a record whose magic may be damaged: its last byte alone tells V1 and V2 apart."""
+    """Return the variant of a record whose magic may be damaged: V1 and V2 differ in its last byte alone."""
     is_v2 = head[MAGIC_SPAN.stop - 1] == int(Magic.MESSAGE_V2) & 0xFF
     return flags_of(head) >> HOST_SHIFT & 3 | (4 if is_v2 else 0)
 

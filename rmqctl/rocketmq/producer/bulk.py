@@ -439,13 +439,13 @@ class Encoder:
         (text,), size, digits = self.texts.values(), self.template.size_of(0), len(str(int(numbers[0])))
         fields = np.array([list(field) for _, field in self.topics], np.uint8)
         tail = self.run.packer.size + size
-        behind = tail + fields.shape[1] + 2
-        found = self._room(text, digits, behind).first(topic)
+        after = tail + fields.shape[1] + 2
+        found = self._room(text, digits, after).first(topic)
         rows, heads = found.rows, found.heads
         heads["body_crc"] = fill_noise(self.options.seed, numbers, rows[:, self.run.packer.size : tail])
         for column, values in enumerate(fields.T, tail):
             rows[:, column] = values[topic] if len(fields) > 1 else values[0]
-        text.fill_columns(numbers, times, rows[:, behind:])
+        text.fill_columns(numbers, times, rows[:, after:])
         heads["body"], heads["total_size"] = size, rows.shape[1]
         return found
 

@@ -119,13 +119,13 @@ def make_topics(engine: StoreEngine, options: ProduceOptions) -> None:
 
 
 def _put(engine: StoreEngine, group: list[Message], options: ProduceOptions) -> list[PutResult]:
-    with _told(engine, group):
+    with _naming_line(engine, group):
         return _stored(engine, group, options)
 
 
 @contextmanager
-def _told(engine: StoreEngine, group: list[Message]) -> Iterator[None]:
-    """Give a refusal says where the message was written down that is the reason for it."""
+def _naming_line(engine: StoreEngine, group: list[Message]) -> Iterator[None]:
+    """Let a refusal say where the message that is the reason for it was written down."""
     try:
         yield
     except MessageRefused as error:
@@ -266,11 +266,11 @@ def _can_fly(engine: StoreEngine, options: ProduceOptions) -> bool:
 
 
 def _in_flight(engine: StoreEngine, groups: Iterator[list[Message]], options: ProduceOptions) -> Iterator[PutResult]:
-    """As many groups at a time as there are writers wait for their flush; where one is refused, the others are told."""
+    """Let as many groups as there are writers wait for their flush; after a refusal, yield what else was stored."""
     waiting = deque[Answer]()
     try:
         for group in groups:
-            with _told(engine, group):
+            with _naming_line(engine, group):
                 waiting.append(engine.put_batch_async(group) if len(group) > 1 else engine.put_async(group[0]))
             while waiting and (len(waiting) >= options.writers or waiting[0].done()):
                 yield from _results(waiting.popleft())

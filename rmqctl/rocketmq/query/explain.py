@@ -146,8 +146,8 @@ class IndexCauses:
             for side, which in (("begin", "first"), ("end", "last")):
                 said, stored = file.header[f"{side}_timestamp"], log.store_timestamp(file.header[f"{side}_phy_offset"])
                 if stored not in (None, said):
-                    told, right = steps.instant(said), steps.instant(stored or 0)
-                    reasons.append(f"it says that the {which} entry is of {told}, but that record was stored {right}")
+                    wrong, right = steps.instant(said), steps.instant(stored or 0)
+                    reasons.append(f"it says that the {which} entry is of {wrong}, but that record was stored {right}")
         if not reasons:
             return None
         return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self.query.wanted, reason="; ".join(reasons))
@@ -194,7 +194,7 @@ class IndexCauses:
         return steps.CHAIN_BROKEN.conclude(path, **at, reason=reason)
 
     def never_indexed(self, record: Record) -> TraceStep:
-        """No entry leads to a record: what its place in the log tells of the reason."""
+        """No entry leads to a record: what its place in the log says of the reason."""
         lost: dict[str, object] = {"key": self.query.wanted, "physical_offset": record.physical_offset}
         first, last = self.files[0], self.files[-1]
         physical = record.physical_offset
@@ -281,8 +281,8 @@ class KeyExplanation:
             self.damage += part.findings
             self.end = self.end if part.end is None else part.end
         counts = Counter(r.topic for r in self.found)
-        told = ", ".join(f"{n} under topic {topic}" for topic, n in counts.items()) or "none"
-        self.trace.add("", "log", f"read from end to end for {self.query.wanted}: {told}")
+        result = ", ".join(f"{n} under topic {topic}" for topic, n in counts.items()) or "none"
+        self.trace.add("", "log", f"read from end to end for {self.query.wanted}: {result}")
         for finding in self.damage[:20]:
             self.trace.add(finding.file, f"damage at {finding.offset}", f"{finding.kind.id}: {finding.message}")
 
@@ -412,9 +412,9 @@ class KeyExplanation:
         for finding in held:
             self.trace.add(finding.file, f"damage at {finding.offset}", "the text stands in the damaged bytes")
         places = [f"{f.file} {f.offset}" for f in held or self.damage]
-        told = ", ".join(places[:3]) + (f" and {len(places) - 3} more places" if len(places) > 3 else "")
+        named = ", ".join(places[:3]) + (f" and {len(places) - 3} more places" if len(places) > 3 else "")
         text = "its text stands" if held else "it may have been"
-        return steps.LOG_DAMAGED.conclude(key=self.query.wanted, places=told, text=text)
+        return steps.LOG_DAMAGED.conclude(key=self.query.wanted, places=named, text=text)
 
     def _nowhere(self) -> TraceStep:
         where = f"under topic {self.query.topic}"

@@ -115,7 +115,7 @@ class UniqueKey:
 
 @dataclass(frozen=True, slots=True)
 class MessageId:
-    """A text as each kind of id that it has the shape of; the two cannot always be told apart.
+    """A text as each kind of id that it has the shape of; a text may have that of both.
 
     Attributes:
         text: as typed.
@@ -241,8 +241,8 @@ def _by_offset(wanted: MessageId, reader: RecordReader, trace: Trace) -> IdAnswe
         return IdAnswer(absence=record)
     same = record.fields["store_ip"] == offset_id.ip and record.fields["store_port"] == offset_id.port
     answer = IdAnswer([record], by_offset=True, foreign_host="" if same else offset_id.host)
-    told = "and of the broker that the id names" if same else f"but stored by another broker than {offset_id.host}"
-    trace.add(record.file, f"record {record.physical_offset}", f"a message of topic {record.topic}, {told}")
+    whose = "and of the broker that the id names" if same else f"but stored by another broker than {offset_id.host}"
+    trace.add(record.file, f"record {record.physical_offset}", f"a message of topic {record.topic}, {whose}")
     return answer
 
 
@@ -267,8 +267,8 @@ def _by_unique_key(
                 file.close()
     for found in answer.answers.values():
         answer.messages += found.messages
-    told = f"{number_of(len(topics), 'topic')}: {number_of(len(answer.messages), 'message')}"
-    trace.add("", "index", f"asked for the unique key under {told}")
+    counted = f"{number_of(len(topics), 'topic')}: {number_of(len(answer.messages), 'message')}"
+    trace.add("", "index", f"asked for the unique key under {counted}")
     answer.messages.sort(key=rank)
     if answer.messages and wanted.unique is not None:
         first = answer.messages[0]

@@ -317,8 +317,8 @@ class MessageIndex:
             return found
         for kind in kinds:
             found.candidates = list(islice(self._candidates(topic, text, kind, (begin, end)), most))
-            told = f"{len(found.candidates)} rows begin with {topic}@{kind}@{text}@, {span(begin, end)}"
-            trace.add(MESSAGES, f"rows of kind {kind}", told)
+            result = f"{len(found.candidates)} rows begin with {topic}@{kind}@{text}@, {span(begin, end)}"
+            trace.add(MESSAGES, f"rows of kind {kind}", result)
             if found.candidates:
                 break
         for candidate in found.candidates:

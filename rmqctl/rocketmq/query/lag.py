@@ -1,4 +1,4 @@
-"""How far consumer groups are behind: offsets of the configuration against the queues (AdminBroker getConsumeStats).
+"""The lag of consumer groups: offsets of the configuration against the queues (AdminBroker getConsumeStats).
 
 The end of a queue is that of a started broker, as `topics` and the queries have it. A group is late by the time from
 the message it wants next to the last message of the log. Which queues a question means, and what to say where the
@@ -113,7 +113,7 @@ def _queues_in(settings: Any) -> set[int]:
     return set(range(min(max((n for n in counts if isinstance(n, int)), default=0), 1 << 16)))
 
 
-# --- how far consumer groups are behind -------------------------------------------------------------
+# --- the lag of consumer groups ---------------------------------------------------------------------
 
 
 RETRY, DEAD = "%RETRY%", "%DLQ%"

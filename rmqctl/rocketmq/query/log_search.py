@@ -90,7 +90,7 @@ class Found:
         records: those looked for, in log order.
         findings: damage met, warnings and errors.
         end: physical offset after the last record, None without one.
-        stale: the log ended here, at records that a cut left behind.
+        stale: the log ended here, at records that a cut left.
     """
 
     records: list[Record] = field(default_factory=list)

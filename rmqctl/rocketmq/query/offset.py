@@ -232,7 +232,7 @@ class _Call:
             if end:
                 self.trace.add(self.file, f"unit {unit.queue_offset}", f"{end}; the call ends in front of it")
                 return
-            self.answer.next_offset = self._behind(examined, unit)
+            self.answer.next_offset = self._after(examined, unit)
             if unit.physical_offset < self.skip_before:
                 self.trace.add(self.file, f"unit {unit.queue_offset}", "its record is in the same log file; dropped")
             elif fits_tag(self.view, unit, self.tag, self.file, self.trace):
@@ -252,7 +252,7 @@ class _Call:
         self.trace.add(self.file, f"unit {unit.queue_offset}", f"offset 0 is read from the first file, at {begin}")
         return replace(unit, physical_offset=begin)
 
-    def _behind(self, examined: int, unit: Unit) -> int:
+    def _after(self, examined: int, unit: Unit) -> int:
         """4.x counts the units it went through, 5.x takes the unit's own offset."""
         return unit.queue_offset + unit.count if self.view.is_5 else self.offset + examined + 1
 

@@ -223,8 +223,8 @@ def hole_before(disk: QueueView, queue_offset: int) -> int | None:
     with_unit = next((f for f in _files(disk, QUEUES) if f.base <= position < f.base + f.capacity * UNIT_SIZE), None)
     if with_unit is None or not disk.files:
         return None
-    behind = (with_unit.unit(n) for n in range((position - with_unit.base) // UNIT_SIZE, len(with_unit)))
-    is_hole = queue_offset >= disk.max_offset and any(u.size > 0 and u.physical_offset >= 0 for u in behind)
+    later = (with_unit.unit(n) for n in range((position - with_unit.base) // UNIT_SIZE, len(with_unit)))
+    is_hole = queue_offset >= disk.max_offset and any(u.size > 0 and u.physical_offset >= 0 for u in later)
     with_unit.close()
     return disk.max_offset if is_hole else None
 

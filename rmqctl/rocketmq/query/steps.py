@@ -89,7 +89,7 @@ KEY_NOWHERE = declare_miss(
 LOG_DAMAGED = declare_miss(
     "log-damaged",
     "no readable message of the log has {key}, but the log is damaged at {places}, where {text}",
-    "What lay in damaged or missing parts of the log is lost to every query; no index entry tells of it either.",
+    "What lay in damaged or missing parts of the log is lost to every query; no index entry names it either.",
 )
 OTHER_TOPIC = declare_miss(
     "other-topic",
@@ -144,7 +144,7 @@ INDEX_HEADER = declare_miss(
     "index-header",
     "the header of {file} is damaged: {reason}; {key} has an entry in it",
     "A broker believes the header: times or counts that are wrong keep it from looking into the file, or from its "
-    "newest entries. `rmqctl rebuild --index` makes the index anew.",
+    "newest entries. `rmqctl rebuild --index` makes the index again.",
 )
 INDEX_TIME = declare_miss(
     "index-time",
@@ -164,20 +164,20 @@ SLOT_EMPTY = declare_miss(
 SLOT_BAD = declare_miss(
     "slot-out-of-range",
     "slot {slot} of {file} points to entry {entry}, but its header says there are {count}",
-    "A broker takes a slot that points behind the last entry for empty. The header lies behind its entries after "
-    "a crash, or one of the two is damaged.",
+    "A broker takes a slot that points after the last entry for empty. The header counts fewer entries than there are "
+    "after a crash, or one of the two is damaged.",
 )
 CHAIN_TIME = declare_miss(
     "chain-cut-by-time",
     "the chain of {key} ends at entry {entry} of {file}, whose time lies before {begin}; entry {wanted}, the "
     "wanted one, is behind it",
     "A broker stops following a chain at the first entry older than the time asked for. After a step of the clock "
-    "younger entries can stand behind it.",
+    "younger entries can stand after it.",
 )
 CHAIN_BROKEN = declare_miss(
     "chain-broken",
     "the chain of {key} breaks at entry {entry} of {file}: {reason}; entries behind it cannot be reached",
-    "An entry points to itself, in a circle, out of range, or its time is negative: the entries behind it "
+    "An entry points to itself, in a circle, out of range, or its time is negative: the entries after it "
     "are lost to a query.",
 )
 ENTRY_TIME = declare_miss(
@@ -230,7 +230,7 @@ RECORD_EXPIRED = declare_miss(
 BEYOND_LOG = declare_miss(
     "beyond-log",
     "{wanted} leads to offset {physical_offset}, behind the end of the log at {end}",
-    "The log was cut or lost its tail; queue units and index entries that point behind its end remain.",
+    "The log was cut or lost its tail; queue units and index entries that point after its end remain.",
 )
 RECORD_GONE = declare_miss(
     "record-gone",
@@ -246,7 +246,7 @@ RECORD_DAMAGED = declare_miss(
 RECORD_REPLACED = declare_miss(
     "record-replaced",
     "{wanted} leads to offset {physical_offset}, but the record there is another one: {found}",
-    "None of the record's keys has the hash of the entry: the log was cut and written anew, or the entry is damaged.",
+    "None of the record's keys has the hash of the entry: the log was cut and written again, or the entry is damaged.",
 )
 NO_RECORD_AT_ID = declare_miss(
     "no-record-at-id",
@@ -299,7 +299,7 @@ FILLER_UNIT = declare_miss(
 UNIT_MISMATCH = declare_miss(
     "unit-to-another-record",
     "unit {queue_offset} of queue {topic}/{queue_id} leads to offset {physical_offset}, where {found}",
-    "The unit is damaged, or points to where the log was written anew after a cut.",
+    "The unit is damaged, or points to where the log was written again after a cut.",
 )
 QUEUE_HOLE = declare_miss(
     "queue-hole",
@@ -325,7 +325,7 @@ CUT_AT_START = declare_miss(
     "cut-at-start",
     "unit {queue_offset} of queue {topic}/{queue_id} and its message are on disk, but a broker of {release} that "
     "starts on the store cuts the log at {end}: {reason}",
-    "Recovery ends at the first record that does not hold, and takes away what lies behind it. `rmqctl recover` shows "
+    "Recovery ends at the first record that does not hold, and takes away what lies after it. `rmqctl recover` shows "
     "all that a start costs, `rmqctl salvage` saves the messages.",
 )
 TIME_ORDER = declare_miss(

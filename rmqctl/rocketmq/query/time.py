@@ -76,7 +76,7 @@ def _nearest(view: QueueView, time: int, trace: Trace) -> int:
             low, left = middle + 1, middle
             continue
         stored = view.store_time(unit)
-        _told(trace, file, unit.queue_offset, stored, time)
+        _note(trace, file, unit.queue_offset, stored, time)
         if stored < 0:
             return 0
         if stored == time:
@@ -125,7 +125,7 @@ def _bounded(view: QueueView, time: int, boundary: Boundary, trace: Trace) -> in
             low, left = middle + 1, middle
             continue
         stored = view.store_time(unit)
-        _told(trace, file, unit.queue_offset, stored, time)
+        _note(trace, file, unit.queue_offset, stored, time)
         if stored < 0:
             return 0
         if stored == time:
@@ -211,7 +211,7 @@ def _at(file: UnitFile, number: int) -> int:
     return file.base // UNIT_SIZE + number
 
 
-def _told(trace: Trace, file: UnitFile, offset: int, stored: int, time: int) -> None:
+def _note(trace: Trace, file: UnitFile, offset: int, stored: int, time: int) -> None:
     if not trace.on:
         return
     way = "cannot be read: the answer is 0" if stored < 0 else "equal" if stored == time else "goes right"
@@ -345,8 +345,8 @@ def answer_of(view: QueueView, question: TimeQuestion, trace: Trace | None = Non
     """Return the answer of one queue, with what lies around it."""
     offset = offset_by_time(view, question.time, question.boundary, trace)
     unit = unit_at(view, offset)
-    behind = offset + (unit.count if unit else 1)
-    around = (unit_at(view, offset - 1), unit, unit_at(view, behind))
+    following = offset + (unit.count if unit else 1)
+    around = (unit_at(view, offset - 1), unit, unit_at(view, following))
     previous, stored, after = (None if u is None else _stored(view, u) for u in around)
     return TimeAnswer(view, question, offset, unit, previous, stored, after)
 

@@ -258,7 +258,7 @@ def log_end(store: RocketMQStore) -> LogEnd:
     for context in _from_the_end(files):
         state = _walked(context, late_start(store, context.file))
         if state is not None and state.end is not None:
-            return LogEnd(_behind_blank(files, context.file, state.end), state.store_timestamp)
+            return LogEnd(_after_blank(files, context.file, state.end), state.store_timestamp)
     return LogEnd(files[0].base if files else 0)
 
 
@@ -330,7 +330,7 @@ def late_start(store: RocketMQStore, file: StoreFile, sample: int = _SAMPLE) -> 
     return latest
 
 
-def _behind_blank(files: list[StoreFile], file: StoreFile, end: int) -> int:
+def _after_blank(files: list[StoreFile], file: StoreFile, end: int) -> int:
     """Return the start of the next file where a blank record ends this one (the broker goes on there, spec 6.3)."""
     if file is files[-1]:
         return end
@@ -362,7 +362,7 @@ def file_queues_are_kept(store: RocketMQStore) -> bool:
     if reached >= end.offset or end.store_timestamp is None:
         return True
     with LogReader(store.log_files) as log:
-        behind, file = log.store_timestamp(reached), log.file_of(reached)
-        if behind is None and file is not None:  # a blank record ends this file
-            behind = log.store_timestamp(file.base + file.size)
-    return behind is not None and end.store_timestamp - behind <= _LAG_MS
+        following, file = log.store_timestamp(reached), log.file_of(reached)
+        if following is None and file is not None:  # a blank record ends this file
+            following = log.store_timestamp(file.base + file.size)
+    return following is not None and end.store_timestamp - following <= _LAG_MS

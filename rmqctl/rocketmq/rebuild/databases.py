@@ -384,8 +384,8 @@ def _last_offset(old: OldDatabase, new: NewDatabase, key: Key) -> int:
     """
     known = last_unit_in(new, key)[0]
     end = old.get(OFFSET_FAMILY, end_key(key, b"max")) or b""
-    told = END.unpack(end)[1] if len(end) == END.size else -1
-    return max(known, told if known < 0 or told <= known + _MOST_DESTROYED else -1)
+    said = END.unpack(end)[1] if len(end) == END.size else -1
+    return max(known, said if known < 0 or said <= known + _MOST_DESTROYED else -1)
 
 
 def last_unit_in(new: NewDatabase, key: Key) -> tuple[int, int]:

@@ -328,23 +328,23 @@ class Rebuild:
 
     def remarks(self, found: Rebuilt) -> list[str]:
         """Return settings that nothing shows, and what a broker will undo; a sentence each, with the next step."""
-        conf, told = self.store.settings, []
+        conf, remarks = self.store.settings, []
         if self.options.queues and "mappedFileSizeConsumeQueue" not in conf and not _has_files(self.store):
             size = f"{self.geometry.queue_file_size:,} bytes"
-            told.append(f"no queue file shows how long queue files are, so the broker's default is taken: {size}")
+            remarks.append(f"no queue file shows how long queue files are, so the broker's default is taken: {size}")
         if self.options.index and "maxIndexNum" not in conf and not any(e.size > 0 for e in self.store.index_files):
             slots, entries = self.geometry.index_slots, self.geometry.index_entries
             shape = f"{slots:,} slots and {entries:,} entries"
-            told.append(f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}")
-        told = [f"{sentence}; give --broker-conf FILE if this broker is set differently" for sentence in told]
+            remarks.append(f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}")
+        remarks = [f"{sentence}; give --broker-conf FILE if this broker is set differently" for sentence in remarks]
         delayed = (queue_id for topic, queue_id in found.built.queues.simple if topic == SCHEDULE_TOPIC.encode())
-        told += filter(None, [assumed_levels(self.store, delayed)])
+        remarks += filter(None, [assumed_levels(self.store, delayed)])
         if self.options.index and self.store.has_abort and not self.options.checkpoint:
-            told.append(
+            remarks.append(
                 "the store was not stopped cleanly: at its next start the broker deletes index files that are newer "
                 "than its checkpoint says; give --checkpoint, too, to keep them"
             )
-        return told
+        return remarks
 
     # --- where it goes ------------------------------------------------------------------------
 

@@ -2,10 +2,10 @@
 checkpoint.
 
 A queue's next offset is stored nowhere but in its files. Without them a broker begins at 0 again, and consumers that
-stand further on get nothing. Where the files are gone, the offsets that consumers have committed still tell (spec
+stand further on get nothing. Where the files are gone, the offsets that consumers have committed still show them (spec
 2.16, 14.2, 14.5). Bloom filters of extension units are taken over from the units that are there. Modification times
 of queue files and names of index files are times that brokers read (spec 4.4, 8.2). The checkpoint is one that the
-store can stand behind (spec 5, 14.2).
+store bears out (spec 5, 14.2).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _EXPIRED_SIZE = 1
 
 
 def lost_counters(store: RocketMQStore, known: set[Key]) -> dict[Key, int]:
-    """Next offsets of queues that have neither records in the log nor files, as far as anything tells.
+    """Next offsets of queues that have neither records in the log nor files, as far as anything shows them.
 
     Args:
         known: queues that were built.
@@ -102,7 +102,7 @@ def lost_counters(store: RocketMQStore, known: set[Key]) -> dict[Key, int]:
     if not store.log_files or store.log_files[0].base == 0:
         return {}
     found: dict[Key, int] = {}
-    for key, offset in _told(store):
+    for key, offset in _known_offsets(store):
         if offset > 0 and key not in known and key[1] >= 0:
             found[key] = max(found.get(key, 0), offset)
     there = {
@@ -115,13 +115,13 @@ def lost_counters(store: RocketMQStore, known: set[Key]) -> dict[Key, int]:
     return {key: offset for key, offset in found.items() if key not in there}
 
 
-def _told(store: RocketMQStore) -> list[tuple[Key, int]]:
+def _known_offsets(store: RocketMQStore) -> list[tuple[Key, int]]:
     """Every offset that says how far a queue was."""
-    told = [((_name(o.topic), o.queue_id), o.offset) for o in consumer_offsets(store)]
-    told += [((_name(SCHEDULE_TOPIC), level - 1), offset) for level, offset in delay_offsets(store).items()]
+    known = [((_name(o.topic), o.queue_id), o.offset) for o in consumer_offsets(store)]
+    known += [((_name(SCHEDULE_TOPIC), level - 1), offset) for level, offset in delay_offsets(store).items()]
     if store.is_rocksdb:
-        told += [((_name(u.topic), u.queue_id), u.queue_offset + 1) for u in sound_units(store)]
-    return told
+        known += [((_name(u.topic), u.queue_id), u.queue_offset + 1) for u in sound_units(store)]
+    return known
 
 
 def _name(topic: str) -> bytes:
@@ -232,7 +232,7 @@ def _time_of(name: str) -> datetime:
     return time + timedelta(milliseconds=int(name[14:17]))
 
 
-# --- the checkpoint that a rebuilt store can stand behind -------------------------------------------
+# --- the checkpoint that a rebuilt store bears out --------------------------------------------------
 
 
 _RUN = plan_of(Checkpoint).runs[0]

@@ -35,7 +35,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class CutFile:
-    """A file whose end the broker moves; bytes. What lies behind ``to`` stays on disk and no longer counts."""
+    """A file whose end the broker moves; bytes. What lies after ``to`` stays on disk and no longer counts."""
 
     file: str
     from_size: int
@@ -144,8 +144,8 @@ class QueueImage:
         """Files on disk that end earlier than their bytes show."""
         for file in self.files:
             if file.file is not None and file.wrote < file.size:
-                behind = file.units(self.dtype)[file.wrote // self.unit_size :]
-                if any(behind.tobytes()):
+                left = file.units(self.dtype)[file.wrote // self.unit_size :]
+                if any(left.tobytes()):
                     yield CutFile(file.file.name, file.size, file.wrote)
 
     def recover(self) -> None:
@@ -239,7 +239,7 @@ class QueueImage:
     def truncate(self, physical: int) -> None:
         """Cut the queue where units point at or after ``physical`` (``truncateDirtyLogicFiles``).
 
-        The files are read from their start, so units that an earlier cut left behind count again; the first unit of
+        The files are read from their start, so units that an earlier cut left count again; the first unit of
         a file is taken whatever it is.
         """
         self.max_physical = physical

@@ -266,7 +266,7 @@ def _changes(found: Recovery) -> Iterator[str]:
         for name in names:
             yield f"  {what} {name}"
     for cut in found.cuts:
-        yield f"  cuts {cut.file} at byte {cut.to_size:,}; what lies behind no longer counts"
+        yield f"  cuts {cut.file} at byte {cut.to_size:,}; what lies after it no longer counts"
 
 
 def _losses(found: Recovery) -> Iterator[str]:

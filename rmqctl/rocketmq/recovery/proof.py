@@ -41,7 +41,7 @@ class Job:
     """What all processes know; can be pickled.
 
     Attributes:
-        dispatches: whether records are dispatched at all; above: only those that say they lie behind this offset.
+        dispatches: whether records are dispatched at all; above: only those that say they lie after this offset.
         body: check body CRCs.
     """
 
@@ -206,7 +206,7 @@ def find_losses(result: Recovery) -> list[LostMessage]:
         return [LostMessage(place, size, key[1], key[2], None) for place, (size, key) in sorted(units.items())]
     if result.log_cut is None:
         return _from_units(result, {})
-    found = {m.physical: m for m in _behind(result, result.log_cut)}
+    found = {m.physical: m for m in _lost_after(result, result.log_cut)}
     return _from_units(result, found)
 
 
@@ -221,9 +221,9 @@ def find_undispatched(result: Recovery) -> Undispatched:
     if begin >= end:
         return found
     for context in CommitLog(result.log_files, crashed=True).contexts():
-        first, behind = context.file.base, context.file.base + context.file.size
-        if behind > begin and first < end and not state.stale:
-            _add_queued(found, context, state, (max(begin - first, 0), min(end, behind) - first), ids)
+        first, after = context.file.base, context.file.base + context.file.size
+        if after > begin and first < end and not state.stale:
+            _add_queued(found, context, state, (max(begin - first, 0), min(end, after) - first), ids)
     return found
 
 
@@ -244,7 +244,7 @@ def _add_queued(
         found.first, found.last = min(found.first or first, first), max(found.last, last)
 
 
-def _behind(result: Recovery, cut: int) -> list[LostMessage]:
+def _lost_after(result: Recovery, cut: int) -> list[LostMessage]:
     """Return records after the cut that a search finds; old ones that were cut before do not count."""
     log, ids, state = CommitLog(result.log_files, crashed=True), TextIds(), LogState()
     found: list[LostMessage] = []
@@ -256,7 +256,7 @@ def _behind(result: Recovery, cut: int) -> list[LostMessage]:
 
 
 def holds_data(file: StoreFile, begin: int) -> bool:
-    """Whether anything but zeros lies behind a byte of a file."""
+    """Whether anything but zeros lies after a byte of a file."""
     source = file.open()
     try:
         for start, end in source.data_ranges(begin, file.size):

@@ -239,7 +239,7 @@ class _Replay:
         self.result.start_file = files[walk.index].name
         reached = queues_end if light_end is None else min(queues_end, light_end)
         above = min([reached, *(mark for mark in marks if mark > 0)]) if self.result.normal else None
-        dispatches = not self.result.normal or self.rules.dispatches_behind_queues
+        dispatches = not self.result.normal or self.rules.dispatches_after_queues
         scanned = files[walk.index].base
         self.dispatched_from = scanned if above is None else max(scanned, above + 1)
         self._walk(files, walk, above=above, dispatches=dispatches, body=self.body)
@@ -256,13 +256,13 @@ class _Replay:
         ends = (i.max_physical for i in self.images.values() if isinstance(i, BatchQueueImage))
         known = queues_end in ends
         above = lower + 1 if lower is not None and queues_end >= 0 else 0
-        behind = max(scanned, above) if dispatches else self.result.end_before
+        until = max(scanned, above) if dispatches else self.result.end_before
         if self.rules.reput_from_queues and self.result.normal:
-            behind = 0
-        self.result.never_dispatched = max(queues_end + known, self.result.log_begin), behind
+            until = 0
+        self.result.never_dispatched = max(queues_end + known, self.result.log_begin), until
 
     def _walk(self, files: list[StoreFile], walk: LogWalk, *, above: int | None, dispatches: bool, body: bool) -> None:
-        """Dispatch what the walk accepts: all of it, or records that say they lie behind ``above``."""
+        """Dispatch what the walk accepts: all of it, or records that say they lie after ``above``."""
         wanted = Wanted(stated=True, hashes=self.builds_index)
         if self.processes > 1 and walk.position == 0 and bytes_held(files[walk.index :]) >= LEAST:
             job = Job(files, self.rules, self.dispatch_rules, wanted, dispatches, above, body)
@@ -414,8 +414,8 @@ class _Replay:
         result.deleted = sorted({*result.deleted, *removed, *gone} - made)
         result.cuts = [*self._log_cuts(), *(c for image in result.images for c in image.cuts())]
         result.lost = find_losses(result)
-        begin, behind = result.never_dispatched
-        result.never_dispatched = begin, min(behind, result.end or 0)
+        begin, until = result.never_dispatched
+        result.never_dispatched = begin, min(until, result.end or 0)
         result.undispatched = find_undispatched(result)
 
     def _log_cuts(self) -> Iterable[CutFile]:

@@ -43,7 +43,7 @@ class RecoveryRules:
     Attributes:
         release: the release asked for.
         normal_start, abnormal_start: after a clean exit, after a crash.
-        dispatches_behind_queues: ``recoverNormally`` dispatches records that lie behind the end of the queues.
+        dispatches_after_queues: ``recoverNormally`` dispatches records that lie after the end of the queues.
         max_files: files that the search for the start looks at; 0: all.
         cuts_late: whether queues are cut is decided after dispatch (True) or before it.
         reput_from_queues: start() dispatches from the end of the queues and waits for the end of the log.
@@ -60,7 +60,7 @@ class RecoveryRules:
     release: Release
     normal_start: ScanStart
     abnormal_start: ScanStart
-    dispatches_behind_queues: bool
+    dispatches_after_queues: bool
     max_files: int
     cuts_late: bool
     reput_from_queues: bool
@@ -85,7 +85,7 @@ class RecoveryRules:
             abnormal_start=_by(
                 release, (5, 5, 0), ScanStart.LOGICS_OFFSET, (5, 3, 4), ScanStart.VALIDATED_TIME, ScanStart.STORE_TIME
             ),
-            dispatches_behind_queues=release >= (5, 3, 2),
+            dispatches_after_queues=release >= (5, 3, 2),
             max_files=10 if release >= (5, 4, 0) else 0,
             cuts_late=release >= (5, 3, 4),
             reput_from_queues=(4, 5, 1) <= release < (5, 0, 0),

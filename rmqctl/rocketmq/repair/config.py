@@ -50,7 +50,7 @@ def config_steps(
         if finding.kind is CONFIG_FALLBACK:
             yield _fallback(store, finding)
         elif finding.kind is CONFIG_UNREADABLE:
-            yield _anew(store, finding, last_time)
+            yield _made_again(store, finding, last_time)
     outside = [f for f in findings if f.kind is CONFIG_CONSUMER_OFFSET]
     delays = [f for f in findings if f.kind is CONFIG_DELAY_OFFSET]
     limits = queue_limits(store, processes=processes) if outside or delays else {}
@@ -81,8 +81,8 @@ def replaced(store: RocketMQStore, path: str, content: bytes) -> Iterator[Edit]:
 # --- tables made again ---------------------------------------------------------------------------
 
 
-def _anew(store: RocketMQStore, finding: Finding, last_time: int) -> Step:
-    """Make a file again that neither itself nor its .bak tells: from the queues where those tell it."""
+def _made_again(store: RocketMQStore, finding: Finding, last_time: int) -> Step:
+    """Make a file again that is lost with its .bak: from the queues where those show what was in it."""
     document: dict[str, Any] | None = None
     if finding.file == TOPICS:
         document, why = _topics(store), "topics and their number of queues as the queue directories show them"
@@ -160,14 +160,14 @@ def _consumers(store: RocketMQStore, file: str, findings: list[Finding], limits:
     """One step a file: every offset after the end of its queue set to that end."""
     wanted = {(f.topic or "", f.queue_id or 0) for f in findings}
     text = (read_all(store.tree, file) or b"").decode("utf-8", "surrogateescape")
-    new, told = text, []
+    new, moved = text, []
     for own in consumer_offsets(store):
         end = limits.get((own.topic, own.queue_id), (0, 0))[1]
         if own.file == file and (own.topic, own.queue_id) in wanted and own.offset > end:
             new = _put(new, f"{own.topic}@{own.group}", own.queue_id, own.offset, end)
-            told.append(f"{own.topic}@{own.group} queue {own.queue_id} from {own.offset} to {end}")
+            moved.append(f"{own.topic}@{own.group} queue {own.queue_id} from {own.offset} to {end}")
     if new != text:
-        what, why = "set offsets to the ends of their queues: " + "; ".join(told), findings[0].message
+        what, why = "set offsets to the ends of their queues: " + "; ".join(moved), findings[0].message
         edits = tuple(replaced(store, file, new.encode("utf-8", "surrogateescape")))
         yield Step(CONFIG_CONSUMER_OFFSET.id, file, what, why, edits)
 
@@ -175,16 +175,16 @@ def _consumers(store: RocketMQStore, file: str, findings: list[Finding], limits:
 def _delays(store: RocketMQStore, findings: list[Finding], limits: Limits) -> Iterator[Step]:
     levels = {(f.queue_id or 0) + 1 for f in findings}
     text = (read_all(store.tree, _DELAYS) or b"").decode("utf-8", "surrogateescape")
-    new, told = text, []
+    new, moved = text, []
     for level, offset in delay_offsets(store).items():
         low, high = limits.get((_SCHEDULE, level - 1), (0, 0))
         right = min(max(offset, low), high)
         if level in levels and right != offset:
             new = _put(new, "offsetTable", level, offset, right)
-            told.append(f"level {level} from {offset} to {right}")
+            moved.append(f"level {level} from {offset} to {right}")
     if new != text:
         edits = tuple(replaced(store, _DELAYS, new.encode("utf-8", "surrogateescape")))
-        what = "bring delay levels back into their queues: " + "; ".join(told)
+        what = "bring delay levels back into their queues: " + "; ".join(moved)
         yield Step(CONFIG_DELAY_OFFSET.id, _DELAYS, what, findings[0].message, edits)
 
 

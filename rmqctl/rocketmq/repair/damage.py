@@ -128,9 +128,9 @@ class Holes:
         unfollowed = {b.after for b in self.breaks} | {run.last for run in self.runs.values()}
         found = {b.before for b in self.breaks if b.missing < 0 or b.before in unfollowed}
         for own in self.breaks:
-            behind = by_first.get((own.topic, own.queue_id, own.before))
-            if behind is not None and _joins(own, behind):
-                found.discard(behind.before)
+            following = by_first.get((own.topic, own.queue_id, own.before))
+            if following is not None and _joins(own, following):
+                found.discard(following.before)
         after = {b.after for b in self.breaks}
         found |= {r.first for r in self.runs.values() if r.first in after or (r.first_offset > 0 and begin == 0)}
         return frozenset(found)
@@ -150,10 +150,10 @@ class Holes:
         found: dict[int, list[Claim]] = {}
         by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
         for own in self.breaks:
-            behind = by_first.get((own.topic, own.queue_id, own.before))
-            if _is_flipped(own) or (behind is not None and _joins(own, behind)):
+            following = by_first.get((own.topic, own.queue_id, own.before))
+            if _is_flipped(own) or (following is not None and _joins(own, following)):
                 found.setdefault(own.before, []).append(_claim((own.topic, own.queue_id), own.expected, own.before))
-            elif behind is not None and behind.offset == own.expected:
+            elif following is not None and following.offset == own.expected:
                 homes = self._homes((own.topic, own.queue_id), own.offset, own.before)
                 found.setdefault(own.before, []).extend(homes)
         for lost in self.unqueued:
@@ -242,9 +242,9 @@ def _is_in(lost: Claim, hole: Break) -> bool:
     return is_own and hole.expected <= lost.queue_offset < hole.offset and hole.after < lost.physical < hole.before
 
 
-def _joins(own: Break, behind: Break) -> bool:
+def _joins(own: Break, following: Break) -> bool:
     """Whether the record after goes on where the one with the first break should have ended."""
-    return behind.offset - own.expected == behind.expected - own.offset
+    return following.offset - own.expected == following.expected - own.offset
 
 
 def _is_flipped(own: Break) -> bool:
@@ -352,7 +352,7 @@ class Sight:
 
     Attributes:
         file: that the split is of.
-        damage: without what only the whole log tells.
+        damage: without what only the whole log shows.
         in_front: gaps that no record of the split lies in front of.
         setting: of its last record; None without one.
     """

@@ -264,7 +264,7 @@ class _Filler:
         for gap, (begin, end) in zip(gaps, ranges, strict=True):
             for base in range(begin, end - self.size + 1, self.size):
                 name = f"{gap.file.rpartition('/')[0]}/{base:0{OFFSET_DIGITS}d}"
-                yield self._from_replica(name, base) or self._anew(name, base)
+                yield self._from_replica(name, base) or self._made_again(name, base)
 
     def _from_replica(self, name: str, base: int) -> Step | None:
         data = self.replica.file(base, self.size) if self.replica else None
@@ -273,7 +273,7 @@ class _Filler:
         why = f"{self.replica.store.root} has the file, and all its records are sound"
         return Step(LOG_GAP.id, name, "restore the file from the replica", why, (Create(name, data, size=self.size),))
 
-    def _anew(self, name: str, base: int) -> Step:
+    def _made_again(self, name: str, base: int) -> Step:
         end = base + self.size
         claims = self._claims.inside(base, end - 8)
         loose = [
@@ -298,9 +298,9 @@ class _Filler:
     def _setting(self, base: int) -> Setting:
         """From the first record after the gap that begins a file."""
         with LogReader(self.files) as log:
-            behind = (log.record(f.base) for f in self.files if f.base > base)
-            after = next((record for record in behind if record), None)
-            return setting_of(after) if after else Setting()
+            later = (log.record(f.base) for f in self.files if f.base > base)
+            first = next((record for record in later if record), None)
+            return setting_of(first) if first else Setting()
 
 
 # --- files of the log under a wrong name get their right one ----------------------------------------
@@ -481,7 +481,7 @@ def unreadable_steps(store: RocketMQStore) -> Iterator[Step]:
             yield Step(FILE_UNREADABLE.id, entry.path, "move to quarantine", why, (Quarantine(entry.path),))
 
 
-def not_made_anew(store: RocketMQStore, steps: list[Step]) -> list[str]:
+def not_made_again(store: RocketMQStore, steps: list[Step]) -> list[str]:
     """Queue files moved away by these steps that the rest of a plan does not bring back.
 
     Their queues would go back to offsets that they have given out already.

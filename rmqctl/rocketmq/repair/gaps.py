@@ -53,8 +53,8 @@ class Loose:
     def first(self, begin: int, end: int) -> Claim | None:
         """Return the next message whose place may be the free range; None where no message fits there."""
         while self._waiting and self._waiting[0][0] < begin:
-            _, behind, message = self._waiting.popleft()
-            self._ready.append((behind, message))
+            _, after, message = self._waiting.popleft()
+            self._ready.append((after, message))
         while self._ready and self._ready[0][0] < end:
             self._late.append(self._ready.popleft()[1])
         return self._ready[0][1] if self._ready else None

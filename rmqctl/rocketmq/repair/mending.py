@@ -55,10 +55,10 @@ class Replica:
         data = self._log.read(begin, end - begin)
         if len(data) != end - begin or not _is_sound(data, begin):
             return None
-        front, behind = self._front(log, begin), self._behind(log, end)
-        if False in (front, behind) or (front is None and behind is None):
+        front, after = self._front(log, begin), self._after(log, end)
+        if False in (front, after) or (front is None and after is None):
             return None
-        sides = [name for name, equal in (("in front", front), ("behind", behind)) if equal]
+        sides = [name for name, equal in (("in front", front), ("behind", after)) if equal]
         return Restored(
             data,
             f"{self.store.root} has sound records there, and the bytes {' and '.join(sides)} are equal in both stores",
@@ -85,7 +85,7 @@ class Replica:
         size = min(_COMPARED, begin - file.base) if file else 0
         return log.read(begin - size, size) == self._log.read(begin - size, size) if size else None
 
-    def _behind(self, log: LogReader, end: int) -> bool | None:
+    def _after(self, log: LogReader, end: int) -> bool | None:
         """Whether the record after is equal; None where no record is."""
         own = log.record(end)
         return own == self._log.read(end, len(own)) if own else None

@@ -38,7 +38,7 @@ from rmqctl.rocketmq.repair.files import (
     misnamed_queue_steps,
     misplaced_steps,
     missing_steps,
-    not_made_anew,
+    not_made_again,
     stray_steps,
     unreadable_steps,
 )
@@ -227,7 +227,7 @@ class _Planner:
             self._log(geometry, before)
         if self.store.log_files and (before or self.steps):
             self._derived()
-        if refused is not None and not_made_anew(self.store, self.steps):
+        if refused is not None and not_made_again(self.store, self.steps):
             raise refused
         refusal = self._start()
         after = self._findings("verify the result") if self.steps else before

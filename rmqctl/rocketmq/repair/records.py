@@ -312,7 +312,7 @@ class RecordMender:
         return beside is not None and is_closed(beside)
 
     def _store_time(self, physical: int, raw: bytes, claim: Claim | None) -> Mended | None:
-        """Return the true store time where a unit tells it; for a time of zero, which harms recovery, that of a
+        """Return the true store time where a unit has it; for a time of zero, which harms recovery, that of a
         neighbour.
         """
         fields: dict[str, Any] = decode_record(raw)[0]
@@ -323,8 +323,8 @@ class RecordMender:
             return Mended(record, "put the store time right", f"{claim.source} has it", is_exact=True)
         if fields["store_timestamp"]:
             return None
-        behind = self.mending.log.store_timestamp(physical + len(raw))
-        time = behind or self.mending.damage.last_time or fields["born_timestamp"]
+        following = self.mending.log.store_timestamp(physical + len(raw))
+        time = following or self.mending.damage.last_time or fields["born_timestamp"]
         why = "zero makes recovery pass over the file; the true time lies between those of the records beside it"
         return Mended(with_store_time(raw, time), f"set the store time to {time}", why, is_exact=False)
 

@@ -129,17 +129,17 @@ def _ends(store: RocketMQStore, found: Gathered) -> dict[tuple[str, int], int]:
 
 
 def _stale(store: RocketMQStore, source: int, names: Names, end: int, bad: list[Finding]) -> Iterator[Records]:
-    """Yield records after the end of the log that lie where they say they lie: what a cut left behind."""
+    """Yield records after the end of the log that lie where they say they lie: what a cut left."""
     for at, context in enumerate(CommitLog(store.log_files, crashed=True).contexts()):
         if context.file.base + context.file.size <= end:
             continue
-        for part in _behind(context, max(end - context.file.base, 0)):
+        for part in _blocks_after(context, max(end - context.file.base, 0)):
             columns = _columns(part, (source, at), names, bad)
             columns["stale"] = True
             yield columns
 
 
-def _behind(context: FileContext, start: int) -> Iterator[LogBlock]:
+def _blocks_after(context: FileContext, start: int) -> Iterator[LogBlock]:
     file = context.file
     source = file.open()
     try:
@@ -181,7 +181,7 @@ def _columns(part: LogBlock, origin: tuple[int, int], names: Names, bad: list[Fi
 
 
 def _accepted(block: Block, topics: Ints, names: Names, bad: list[Finding]) -> npt.NDArray[np.bool_]:
-    """Which records have a topic that the engine takes; the others are noted: nothing here tells where they belong."""
+    """Which records have a topic that the engine takes; the others are noted: nothing here says where they belong."""
     odd = [n for n in np.unique(topics).tolist() if not is_topic(names.ids.texts[n].decode("utf-8", "replace"))]
     accepted: npt.NDArray[np.bool_] = ~np.isin(topics, odd)
     bad += [topic_finding(block, row, names.ids.texts[int(topics[row])]) for row in np.flatnonzero(~accepted).tolist()]

@@ -70,7 +70,7 @@ def copy_config(store: RocketMQStore, into: Path, *, renumbered: bool) -> list[s
 
 
 def bring_back_offsets(into: Path) -> list[str]:
-    """Set offsets that stand behind the end of their queue to that end, as ``repair`` does.
+    """Set offsets that stand after the end of their queue to that end, as ``repair`` does.
 
     A consumer that stands there would pass over the messages that the queue gets next.
 

@@ -45,7 +45,7 @@ class Evidence:
     weight: int = 1
 
     def fits(self, release: Release) -> bool:
-        """Whether a broker of this release can have left the fact behind."""
+        """Whether a broker of this release can have left the fact."""
         return (self.lowest is None or self.lowest <= release) and (self.highest is None or release <= self.highest)
 
     def row(self) -> dict[str, str | None]:
@@ -78,7 +78,7 @@ def _property_evidence(store: RocketMQStore, records: list[dict[str, Any]]) -> I
         clients = [r for r in records if not r["topic"].startswith(_OWN_TOPICS) and b"UNIQ_KEY" in r["properties"]]
         if clients:
             yield Evidence("messages of clients do not name the cluster", highest=Release(4, 5, 2))
-        return  # such brokers store the client's text as it came, so its form tells nothing of them
+        return  # such brokers store the client's text as it came, so its form says nothing of them
     yield from _form_evidence(store, written or texts)
 
 
@@ -211,7 +211,7 @@ def release_range(store: RocketMQStore, *, quick: bool = False) -> ReleaseRange:
     """Weigh the evidence: the releases that most of it fits. A store that a later broker took over is of that one.
 
     Args:
-        quick: leave out the index, which only tells 4.x releases apart that answer queries alike.
+        quick: leave out the index, which only separates 4.x releases that answer queries alike.
     """
     evidence = [e for look in (_LOOKS[:-1] if quick else _LOOKS) for e in look(store)]
     bounds = {r for e in evidence for r in (e.lowest, e.highest) if r} | {OLDEST, NEWEST}
@@ -229,7 +229,7 @@ def _paths(store: RocketMQStore) -> Iterator[Evidence]:
 
 
 def _absent(store: RocketMQStore) -> Iterator[Evidence]:
-    """Yield what every later broker would have made; it tells something only of a store that was not copied in part."""
+    """Yield what every later broker would have made; it is evidence only in a store that was not copied in part."""
     if store.tree.stat("checkpoint") is None or store.tree.stat("lock") is None:
         return
     if store.tree.stat("abort.bak") is None:

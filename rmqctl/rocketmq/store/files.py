@@ -96,9 +96,9 @@ class StoreFile:
 
 
 def bytes_held(files: Iterable[StoreFile]) -> int:
-    """Bytes of files that take room, as far as their file system tells: a log is made at full length and filled later.
+    """Bytes of files that take room, as far as their file system knows: a log is made at full length and filled later.
 
-    Files that cannot be read count none; one on another machine counts in full, as nothing there tells.
+    Files that cannot be read count none; one on another machine counts in full, as nothing there says more.
     """
     held = 0
     for file in files:

@@ -39,7 +39,7 @@ from rmqctl.rocketmq.tables.columns import (
 )
 from rmqctl.text import name_of
 
-_BITS = 32  # different names told apart by a bit each
+_BITS = 32  # different names, a bit each
 
 
 class PropertyColumns:

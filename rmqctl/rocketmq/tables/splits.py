@@ -42,9 +42,9 @@ def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE, end: int | None = N
 def splits_of_log(
     log: CommitLog, size: int = SPLIT_SIZE, end: int | None = None, known: Callable[[StoreFile], int] | None = None
 ) -> list[Split]:
-    """Return splits of a log in order, up to where old records begin that a cut has left behind its end.
+    """Return splits of a log in order, up to where old records begin that a cut has left after its end.
 
-    Only a walk over the last file tells where it ends. Where the file is divided, it begins at the last record that is
+    Only a walk over the last file shows where it ends. Where the file is divided, it begins at the last record that is
     known, so that little is read here; at the start of the file where nothing is known, or where the times of records
     in front of that one do not ascend.
 

@@ -107,9 +107,9 @@ def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
         "only in A": records["only_a"]["records"],
         "only in B": records["only_b"]["records"],
     }
-    told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "none"
+    counted = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "none"
     first = "" if s["first_divergence"] is None else f"; first difference at physical offset {s['first_divergence']}"
-    yield f"records: {told}{first}"
+    yield f"records: {counted}{first}"
     if s["queues"] is not None:
         q = s["queues"]
         yield (

@@ -395,7 +395,7 @@ def _rebuilt_sentences(found: Rebuilt) -> Iterator[str]:
     if s["damaged_ranges"]:
         ranges = number_of(s["damaged_ranges"], "range")
         lost = f"{number_of(s['damaged_bytes'], 'byte')} of the log, in {ranges}, hold no record"
-        yield f"{lost}: rmqctl verify tells which"
+        yield f"{lost}: rmqctl verify says which"
     if s["filled_units"]:
         without = number_of(s["filled_units"], "queue offset", "have")
         yield f"{without} no record; a unit there points to the message that follows"

@@ -307,7 +307,7 @@ def _going_on(clock: ForwardClock | MadeUpClock, last: int) -> Iterator[str]:
     from rmqctl.rocketmq.index import LAST_TIME
 
     if last <= LAST_TIME and clock.not_before(last):
-        yield f"store times go on behind {instant(last)}, that of the last message, as they never go back"
+        yield f"store times go on after {instant(last)}, that of the last message, as they never go back"
 
 
 def damages() -> list[Row]:

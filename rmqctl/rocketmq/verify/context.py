@@ -114,8 +114,8 @@ class LogContext:
         ranges = np.array(self.damaged, np.int64).reshape(-1, 2)
         at = np.searchsorted(ranges[:, 0], begin)
         before = (at > 0) & (np.append(ranges[:, 1], 0)[at - 1] > begin)
-        behind = (at < len(ranges)) & (np.append(ranges[:, 0], 0)[at] < end)
-        found: npt.NDArray[np.bool_] = before | behind
+        after = (at < len(ranges)) & (np.append(ranges[:, 0], 0)[at] < end)
+        found: npt.NDArray[np.bool_] = before | after
         return found
 
 

@@ -171,8 +171,8 @@ def _queues(store: RocketMQStore, database: QueueDatabase, context: LogContext) 
     for topic, queue_id in database.queues():
         last, own = database.last_unit(topic, queue_id), database.end_of(topic, queue_id)
         if last is not None and (own is None or own != (last.physical_offset, last.queue_offset)):
-            told = "is missing" if own is None else f"names offset {own[1]} and record {own[0]}"
-            message = f"the row max {told}, the last unit has offset {last.queue_offset}, record {last.physical_offset}"
+            what = "is missing" if own is None else f"names offset {own[1]} and record {own[0]}"
+            message = f"the row max {what}, the last unit has offset {last.queue_offset}, record {last.physical_offset}"
             above = (
                 own is not None and last.queue_offset > own[1]
             )  # what a cut of the log leaves until it is overwritten

@@ -197,7 +197,7 @@ class Verification:
                     yield gap
             if not ended:
                 for finding in said.noted(result.findings()):
-                    if not _is_told(finding, split.context.file, lost):
+                    if not _is_reported(finding, split.context.file, lost):
                         yield finding
                 if isinstance(result, SplitResult):
                     refusals_of(self.store.tree).update(result.refusals)
@@ -244,7 +244,7 @@ class Verification:
         )
 
 
-def _is_told(finding: Finding, file: StoreFile, lost: Mapping[str, tuple[int, int]]) -> bool:
+def _is_reported(finding: Finding, file: StoreFile, lost: Mapping[str, tuple[int, int]]) -> bool:
     """Whether a finding only says that a file of the log was cut: its last record, or its blank, is not there."""
     if file.name not in lost or finding.file != file.name:
         return False

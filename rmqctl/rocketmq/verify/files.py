@@ -117,7 +117,7 @@ class FileCheck:
                     self.queues[path] = listed
 
     def _queue_names(self, topic: Entry) -> Generator[Finding, None, list[str]]:
-        """Names of queues of a topic; what else lies there is told."""
+        """Names of queues of a topic; what else lies there is reported."""
         names = []
         for entry in self.store.tree.entries(topic.path, sizes=False):
             if entry.is_directory and is_queue_id(entry.name):

@@ -279,12 +279,12 @@ class _Cursor:
         parts = []
         while self._next <= self.file.count:
             entries = self.file.entries(self._next, min(_CHUNK, self.file.count + 1 - self._next))
-            behind = np.flatnonzero(entries["physical_offset"] > high)
-            number = int(behind[0]) if len(behind) else len(entries)
+            beyond = np.flatnonzero(entries["physical_offset"] > high)
+            number = int(beyond[0]) if len(beyond) else len(entries)
             if number:
                 parts.append(self._slice(entries[:number], self._next))
             self._next += number
-            if len(behind) or not len(entries):
+            if len(beyond) or not len(entries):
                 break
         return _Slice.join(parts)
 
@@ -334,7 +334,7 @@ def chains_of(store: RocketMQStore, geometry: Geometry, number: int) -> list[Fin
 
 
 def _is_unsettled(store: RocketMQStore, files: list[IndexFile], file: IndexFile) -> bool:
-    """Whether the header of a file may be behind its entries and slots: that of the newest, until a clean stop."""
+    """Whether the header of a file may be older than its entries and slots: that of the newest, until a clean stop."""
     return file is files[-1] and (store.has_abort or store.is_running)
 
 
@@ -366,8 +366,8 @@ def _without_header(store: RocketMQStore, files: list[IndexFile], context: LogCo
         if sound[number] or not file.is_whole:
             continue
         front = [f.header["end_phy_offset"] for f, fine in zip(files[:number], sound, strict=False) if fine]
-        behind = [f.header["begin_phy_offset"] for f, fine in zip(files, sound, strict=True) if fine][len(front) :]
-        yield front[-1] if front else -1, behind[0] if behind else context.limit
+        after = [f.header["begin_phy_offset"] for f, fine in zip(files, sound, strict=True) if fine][len(front) :]
+        yield front[-1] if front else -1, after[0] if after else context.limit
 
 
 def _coverage(

@@ -185,7 +185,7 @@ def check_file(
     """Yield findings of one file; a file of another length has been named already and is left alone.
 
     Args:
-        unsettled: the header may be behind entries and slots.
+        unsettled: the header may be older than entries and slots.
         times: what the log said of the times of its entries.
         chains: what :func:`chain_findings` gave where that has run before.
     """
@@ -321,7 +321,7 @@ def _slots(file: IndexFile, newest: Numbers, unsettled: bool) -> Iterator[Findin
         values, expected = file.slots(first, count), newest[first : first + count]
         used += int(np.count_nonzero(expected))
         wrong = values != expected
-        if unsettled:  # the header may lag behind the slots after a kill
+        if unsettled:  # the header may be older than the slots after a kill
             wrong &= values <= file.count
         for row in np.flatnonzero(wrong)[: _MOST - found].tolist():
             at = HEADER.packer.size + SLOT_SIZE * (first + row)

@@ -156,11 +156,11 @@ def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) ->
         yield _finding(CHECKPOINT_ZERO, _FIELDS_SIZE, message, severity)
         return
     names = [_TIMES[0]] if lazy else list(_TIMES[:2])
-    behind = [n for n in names if fields[n] < last]
-    if behind:
-        values = ", ".join(f"{n} {fields[n]}" for n in behind)
+    older = [n for n in names if fields[n] < last]
+    if older:
+        values = ", ".join(f"{n} {fields[n]}" for n in older)
         settled = not (context.crashed or context.running)  # a clean stop writes logics with the last dispatched record
-        late = _TIMES[1] in behind and last - fields[_TIMES[1]] > _FLUSH_MS
+        late = _TIMES[1] in older and last - fields[_TIMES[1]] > _FLUSH_MS
         severity = Severity.WARNING if settled and late else None
         yield _finding(CHECKPOINT_BEHIND, _FIELDS_SIZE, f"{values}, the last record was stored at {last}", severity)
 
@@ -364,7 +364,7 @@ def stale_timers(file: StoreFile, context: LogContext) -> tuple[Units, Ints]:
 
 
 def _stale(units: Units, context: LogContext) -> Ints:
-    """Units whose message lies behind the end of the log, or is not there any more: the log was cut (#10668).
+    """Units whose message lies after the end of the log, or is not there any more: the log was cut (#10668).
 
     Of the others the last are looked up in the log: those that a cut leaves. What points in front of the log has
     expired, or was put out of reach.

@@ -121,13 +121,13 @@ class TimesJoin:
         """Return the finding of the last record, if anything is wrong with it."""
         return self._judged(None)[0]
 
-    def _judged(self, behind: int | None) -> tuple[list[Finding], int | None]:
+    def _judged(self, after: int | None) -> tuple[list[Finding], int | None]:
         """Return the finding of the last record so far, if it was not judged before, and the newest time then."""
         spots = [spot for spot, _ in self._window]
         if not spots or self._window[-1][1]:
             return [], self._newest
         second, front = (spots[-n].time if len(spots) >= n else None for n in (3, 2))
-        found = _judge(second, front, spots[-1].time, behind)
+        found = _judge(second, front, spots[-1].time, after)
         if found is None:
             return [], self._newest
         newest = _later(self._newest, front) if found.is_normal and front is not None else self._newest
@@ -142,7 +142,7 @@ def _suspects(times: npt.NDArray[np.int64]) -> list[int]:
     return found
 
 
-def _judge(second: int | None, front: int | None, time: int, behind: int | None) -> _Break | None:
+def _judge(second: int | None, front: int | None, time: int, after: int | None) -> _Break | None:
     """Return what is wrong with a record, by the times of the two in front of it and the one after; None where nothing
     is.
 
@@ -156,7 +156,7 @@ def _judge(second: int | None, front: int | None, time: int, behind: int | None)
     if time and second is not None and second <= time:
         what = f"{front}, {front - time} ms after that of the record behind"
         return _Break(what, is_front=True, is_normal=front - time <= _LOCK_MS)
-    is_step = behind is not None and 0 < time <= behind < front
+    is_step = after is not None and 0 < time <= after < front
     is_normal = is_step or (time > 0 and front - time <= _LOCK_MS)
     return _Break(f"{time}, {front - time} ms before that of the record in front", is_normal=is_normal)
 

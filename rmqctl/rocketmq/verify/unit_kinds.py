@@ -417,7 +417,7 @@ class _Uneven:
             kind = QUEUE_UNIT_MISMATCH if any(unit) else QUEUE_HOLE
             message = f"the batch at {wanted.physical_offset} wants {tuple(wanted)}, found {tuple(unit)}"
         elif is_record:
-            kind = QUEUE_STALE_TAIL if not self._is_claimed_behind() else QUEUE_UNIT_MISMATCH
+            kind = QUEUE_STALE_TAIL if not self._is_claimed_after() else QUEUE_UNIT_MISMATCH
             message = f"the batch at {physical} has a unit in front of this one: it is served twice"
         elif context.end is not None and physical >= context.end:
             kind, message = QUEUE_AHEAD, f"the unit points to {physical}, but the log ends at {context.end}"
@@ -427,7 +427,7 @@ class _Uneven:
             kind, message = QUEUE_UNIT_MISMATCH, f"the unit {tuple(unit)} stands for no batch of this queue"
         yield self._finding(kind, file, at, message, unit.base_offset)
 
-    def _is_claimed_behind(self) -> bool:
+    def _is_claimed_after(self) -> bool:
         return any(base > self.last for base in self.lacking)
 
     def _is_explained(self, begin: int, end: int) -> bool:
