@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.files.local import BytesSource, LocalFile
-from rmqctl.kafka import segments
 from rmqctl.kafka.block import Block, GapKind
 from rmqctl.kafka.records import records_of
 from rmqctl.kafka.segments import Extent, scan
@@ -48,8 +47,7 @@ def test_splits_give_the_same(window: int, splits: int) -> None:
     assert len(gaps) == 1
 
 
-def test_a_local_file_in_pieces_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "_PIECE", 100)
+def test_a_local_file_in_pieces_gives_the_same(tmp_path: Path) -> None:
     path, rng = tmp_path / "x", random.Random(3)
     old = b"".join(message(n, b"k", b"v" * rng.randrange(60), n % 2) for n in range(30))
     for _ in range(60):
@@ -62,7 +60,7 @@ def test_a_local_file_in_pieces_gives_the_same(tmp_path: Path, monkeypatch: pyte
         extent = Extent("x", start=(start := rng.choice([0, 0, 777])), stop=rng.choice([None, start + 1500]))
         sources = LocalFile(path), BytesSource(bytes(data))
         pieces, whole = (
-            [(b.position.tolist(), b.crc_ok.tolist(), b.gaps) for b in scan(s, extent, window)] for s in sources
+            [(b.position.tolist(), b.crc_ok.tolist(), b.gaps) for b in scan(s, extent, window, 100)] for s in sources
         )
         assert pieces == whole
 

@@ -17,7 +17,7 @@ from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.query.lag import LagRow, lag_rows
-from rmqctl.rocketmq.query.recovered_store import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import StartedStore
 from rmqctl.rocketmq.store.locate import open_store_at
 
 Golden = Callable[[str], Path]

@@ -15,9 +15,9 @@ from fixtures import golden
 from formats.rocketmq.rocksdb import QueueUnitValue, queue_prefix
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.queues.rocksdb import open_queues
+from rmqctl.rocketmq.recovery.queue_ends import StartedStore
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.queues import DatabaseQueue
 

@@ -20,10 +20,10 @@ from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
 from rmqctl.rocketmq.query.offset import PULL_COUNT, get_message, units_from
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.records import Record, RecordReader
-from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.query.units import Unit
+from rmqctl.rocketmq.recovery.queue_ends import StartedStore
 from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 

@@ -15,19 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from rmqctl.files.local import ByteSource
+from rmqctl.files.windows import BEYOND, Windows
 from rmqctl.rocketmq.log.block import Blank, Block, Bytes8, Gap, GapKind
 from rmqctl.rocketmq.log.chain import Chain, WindowResult
 from rmqctl.rocketmq.log.measure import PEEK, records_at
 
 WINDOW = 4 << 20
 """Bytes read at a time: small enough to stay in the processor's cache between the passes."""
-_BEYOND = 64 << 10
-"""Bytes read after the end of a split: most records that cross it end there."""
 _PAGE = 32 << 10
-_HUGE = 2 << 20
 _LOOK_BACK = (1 << 16, 1 << 20, 8 << 20)
 
 
@@ -69,44 +65,40 @@ class _Scan:
     """Windows over one extent, with the chain's position and the gap that is open, if any."""
 
     def __init__(self, source: ByteSource, extent: Extent, window: int) -> None:
-        self.source, self.extent, self.window = source, extent, window
-        self.size = source.size() if extent.size is None else extent.size
-        self.stop = self.size if extent.stop is None else min(extent.stop, self.size)
-        self.chain = Chain(extent.base, self.size, extent.lead, self._peek)
-        self._buffer = np.empty(0, np.uint8)
-        self._last_data = 0
+        self.source, self.extent = source, extent
+        self.windows = Windows(
+            source, start=extent.start, stop=extent.stop, size=extent.size, most=window, overlap=PEEK
+        )
+        self.chain = Chain(extent.base, self.windows.size, extent.lead, self._peek)
         self._page = -1, b""
 
     def run(self) -> Iterator[Block]:
         if self._is_beyond_data():
             return
+        windows, chain = self.windows, self.chain
         position = self._first_position()
-        need = self._usual(position)
-        while self._goes_on(position):
-            data = self._read(position, need)
-            if len(data) < min(need, self.size - position):
-                self.size = self.chain.size = position + len(data)  # the file shrank while it was read
-            step = self.chain.follow(data, position, self.stop)
+        need = windows.usual(position)
+        while windows.goes_on(position, chain.gap):
+            data = windows.read(position, need)
+            if len(data) < min(need, windows.size - position):
+                windows.size = chain.size = position + len(data)  # the file shrank while it was read
+            step = chain.follow(data, position, windows.stop)
             yield from self._owned(step, data, position)
-            position, need = self._next(step, data, position)
+            in_damage = chain.gap is not None
+            position, need = windows.next(data, position, step.after, step.need, in_damage=in_damage)
         yield from self._close()
 
     def _is_beyond_data(self) -> bool:
         """Whether nothing was written in this split, nor where a record would be looked for that leads into it."""
         start = self.extent.start
-        if start == 0 or self.extent.chained or start >= self.size:
+        if start == 0 or self.extent.chained or start >= self.windows.size:
             return False
-        return not any(self.source.data_ranges(max(start - _LOOK_BACK[-1], 0), self.stop))
-
-    def _goes_on(self, position: int) -> bool:
-        gap = self.chain.gap
-        searching = gap is not None and gap.position >= self.extent.start
-        return position < self.size and (position < self.stop or searching)
+        return not any(self.source.data_ranges(max(start - _LOOK_BACK[-1], 0), self.windows.stop))
 
     def _first_position(self) -> int:
         """Where to begin: the extent's start, or a sound record before it whose chain leads there."""
         start = self.extent.start
-        if start == 0 or self.extent.chained or start >= self.size:
+        if start == 0 or self.extent.chained or start >= self.windows.size:
             return start
         for back in _LOOK_BACK:
             begin = max(start - back, 0)
@@ -118,70 +110,28 @@ class _Scan:
 
     def _first_record(self, begin: int, end: int) -> int | None:
         """Return where the first sound record between two places begins; a little more is mostly enough to see."""
-        for more in sorted({min(_BEYOND, self.window), self.window}):
-            data = self._read(begin, end - begin + more)
-            found = records_at(data, begin, self.extent.base, self.size - begin, self.extent.lead)
+        windows = self.windows
+        for more in sorted({min(BEYOND, windows.most), windows.most}):
+            data = windows.read(begin, end - begin + more)
+            found = records_at(data, begin, self.extent.base, windows.size - begin, self.extent.lead)
             starts = found.at[found.whole]
-            if len(starts) and (more == self.window or not found.needs[found.at < starts[0]].any()):
+            if len(starts) and (more == windows.most or not found.needs[found.at < starts[0]].any()):
                 first = int(starts[0]) + begin - self.extent.lead
                 return first if first < end else None
         return None
-
-    def _usual(self, position: int) -> int:
-        """Bytes of a window that begins at a place, where no record needs more."""
-        left = self.stop - position
-        return min(self.window, left + _BEYOND) if left > 0 else self.window
-
-    def _read(self, position: int, need: int) -> Bytes8:
-        """Return a window of up to ``need`` bytes in the buffer that all windows share."""
-        need = min(need, self.size - position)
-        if len(self._buffer) < need:
-            self._buffer = _room(need)
-        got = self.source.read_into(position, memoryview(self._buffer.data)[:need])
-        return self._buffer[:got]
 
     def _peek(self, position: int, size: int) -> bytes:
         """Return a few bytes anywhere in the file; the page that holds them is kept, as the next often lie in it."""
         start, page = self._page
         if not start <= position <= start + len(page) - size:
             start = position // _PAGE * _PAGE
-            page = self.source.read_at(start, min(2 * _PAGE, self.size - start))
+            page = self.source.read_at(start, min(2 * _PAGE, self.windows.size - start))
             self._page = start, page
         return page[position - start : position - start + size]
 
-    def _next(self, step: WindowResult, data: Bytes8, position: int) -> tuple[int, int]:
-        """Where the next window begins and how many bytes it needs; zeros are passed without reading holes."""
-        after = position + step.after
-        if self.chain.gap is None:
-            return after, max(step.need, self._usual(after))
-        self._note_data(data, position)
-        if step.need == 0 and not data[step.after :].any():
-            after = max(after, self._next_data(position + len(data)) - PEEK)
-        return after, max(step.need, self._usual(after))
-
-    def _note_data(self, data: Bytes8, position: int) -> None:
-        end = len(data)
-        while end > 0 and not data[max(end - _PAGE, 0) : end].any():
-            end -= _PAGE
-        if end > 0:
-            begin = max(end - _PAGE, 0)
-            self._last_data = position + begin + len(data[begin:end].tobytes().rstrip(b"\0"))
-
-    def _next_data(self, position: int) -> int:
-        """Return the first byte from ``position`` that is not zero; the end of the file if there is none."""
-        for start, end in self.source.data_ranges(position, self.size):
-            while start < end:
-                data = self._read(start, min(self.window, end - start))
-                if not len(data):
-                    return self.size
-                if data.any():
-                    return start + int(np.argmax(data != 0))
-                start += len(data)
-        return self.size
-
     def _owned(self, step: WindowResult, data: Bytes8, position: int) -> Iterator[Block]:
         """Yield the step's records, gaps and blanks that start in this extent, as a block."""
-        begin, end = self.extent.start, self.stop
+        begin, end = self.extent.start, self.windows.stop
         block = step.block(self.extent.file, self.extent.base, position, data)
         lead = self.extent.lead
         if len(block) and not (block.at[0] - lead + position >= begin and block.at[-1] - lead + position < end):
@@ -195,25 +145,16 @@ class _Scan:
     def _close(self) -> Iterator[Block]:
         """Yield the gap still open at the end of the file: damage up to the last byte that is not zero, then room."""
         gap, self.chain.gap = self.chain.gap, None
-        if gap is None or not self.extent.start <= gap.position < self.stop:
+        if gap is None or not self.extent.start <= gap.position < self.windows.stop:
             return
-        last = max(self._last_data, gap.position)
+        last, size = max(self.windows.last_data, gap.position), self.windows.size
         gaps = []
         if last > gap.position:
             gap.end = last
             gaps.append(gap)
-        if last < self.size:
-            gaps.append(Gap(last, self.size, GapKind.ZERO_TAIL, f"{self.size - last} bytes never written"))
+        if last < size:
+            gaps.append(Gap(last, size, GapKind.ZERO_TAIL, f"{size - last} bytes never written"))
         yield Block.empty(self.extent.file, self.extent.base, gap.position, gaps)
-
-
-def _room(size: int) -> Bytes8:
-    """Return a buffer; one as large as a usual window lies in huge pages where the system has them."""
-    if size < _HUGE:
-        return np.empty(size, np.uint8)
-    room = np.empty(size + _HUGE, np.uint8)
-    start = -room.ctypes.data % _HUGE
-    return room[start : start + size]
 
 
 __all__ = ["WINDOW", "Blank", "Block", "Extent", "Gap", "GapKind", "scan"]

@@ -14,10 +14,10 @@ from typing import Any
 
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
-from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.steps import TraceStep
 from rmqctl.rocketmq.query.time import unit_at
 from rmqctl.rocketmq.queues.ranges import log_end
+from rmqctl.rocketmq.recovery.queue_ends import StartedStore
 from rmqctl.rocketmq.state.config import (
     ConsumerOffset,
     consumer_offsets,

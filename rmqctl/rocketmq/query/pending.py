@@ -35,9 +35,9 @@ from rmqctl.rocketmq.query.lag import progress_of, queues_of_topic, topics_of
 from rmqctl.rocketmq.query.log_search import Search, search_log
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
-from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.queues.ranges import log_end
+from rmqctl.rocketmq.recovery.queue_ends import StartedStore
 from rmqctl.rocketmq.state.config import delay_offsets
 from rmqctl.rocketmq.store.databases import MESSAGES, POP, Database, has_database, open_database
 

@@ -17,13 +17,12 @@ from formats.rocketmq.rocksdb import LARGEST_OFFSET
 from rmqctl.files.local import BytesSource
 from rmqctl.release import Release
 from rmqctl.rocketmq.log.record import HOST_SHIFT, VARIANTS, LogReader, flags_of, head_offset, head_size
-from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.units import BATCH_UNIT_SIZE, UNIT_SIZE, Unit, UnitFile
 from rmqctl.rocketmq.queues.ranges import minimum_4, minimum_5
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
 from rmqctl.rocketmq.recovery.databases import RocksQueueImage
 from rmqctl.rocketmq.recovery.images import FileImage, QueueImage
-from rmqctl.rocketmq.recovery.queue_ends import image_of
+from rmqctl.rocketmq.recovery.queue_ends import StartedStore, image_of
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, OFFSET_DIGITS, QUEUES, QueueFiles, RocketMQStore
 
 RELEASE_5 = Release(5, 0, 0)

@@ -21,9 +21,9 @@ from rmqctl.rocketmq.dump.record import Show
 from rmqctl.rocketmq.query.messages import Row, UnitMessages
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.records import Record
-from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.steps import Trace, rows_of
 from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit, UnitFile
+from rmqctl.rocketmq.recovery.queue_ends import StartedStore
 
 BOUNDARIES_SINCE = Release(5, 1, 1)
 """First release with boundary types; before it the nearer neighbour is the answer."""

@@ -2,7 +2,8 @@
 
 It is what a broker of the store's release answers once it has started on the store (spec 6): the start cuts units
 that point to what is not in the log, and makes those of messages that no queue has yet. Of a store whose broker
-runs, and of one on which no broker would start, the files are taken as they lie.
+runs, and of one on which no broker would start, the files are taken as they lie. `queue_ends` and `queue_limits`
+answer for all queues at once, a :class:`StartedStore` for those who go on to ask for single queues.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -134,3 +137,66 @@ def _stretches(image: QueueImage, database: QueueDatabase | None) -> Iterator[tu
         physical, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
         batch = image.dtype is BATCH_UNIT
         yield physical, sizes, units["batch_size"].astype(np.int64) if batch else np.ones(len(units), np.int64)
+
+
+# --- a started store, for those who ask for single queues -------------------------------------------------
+
+
+class StartedStore:
+    """A store as a broker of a release has it once it has started; opened once, asked for many queues.
+
+    Use as a context manager.
+
+    Attributes:
+        release: whose rules hold.
+        as_found: take the queues as they lie on disk, whatever a start would make of them.
+        log: opened where it is read.
+    """
+
+    def __init__(self, store: RocketMQStore, release: Release, *, as_found: bool = False) -> None:
+        self.store, self.release, self.as_found = store, release, as_found
+        self.log = LogReader(store.log_files)
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the log and the database."""
+        self._open.close()
+        self.log.close()
+
+    @cached_property
+    def database(self) -> QueueDatabase:
+        """The RocksDB queues.
+
+        Raises:
+            MissingExtra: the package rocksdict is not installed.
+            Refused: the store is remote.
+        """
+        return self._open.enter_context(open_queues(self.store))
+
+    @cached_property
+    def replays(self) -> bool:
+        """Whether queues are those after the start of a broker; otherwise they are taken as they lie."""
+        return not self.as_found and can_replay(self.store)
+
+    @cached_property
+    def recovery(self) -> Recovery:
+        """What a start of a broker of the release makes of the store.
+
+        Raises:
+            MissingExtra: the queues are in RocksDB, and its package is not installed.
+        """
+        return recover(self.store, self.release)
+
+    def recovered_queues(self, topic: str) -> list[int]:
+        """Queues of a topic after such a start, those without a message left out.
+
+        Raises:
+            MissingExtra: the queues are in RocksDB, and its package is not installed.
+        """
+        return [image.key[2] for image in self.recovery.images if image.key[1] == topic and image.max_offset]

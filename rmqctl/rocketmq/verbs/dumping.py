@@ -55,7 +55,7 @@ def dump(found: Found, filters: Filters, rendering: Rendering, *, as_release: Re
 def pending(store: RocketMQStore, filters: Filters, what: str, *, as_release: Release | None) -> Answer:
     """Show what a broker still has to deliver: timers, delays, open transactions or pop messages in flight."""
     from rmqctl.rocketmq.query.pending import pending_rows
-    from rmqctl.rocketmq.query.recovered_store import StartedStore
+    from rmqctl.rocketmq.recovery.queue_ends import StartedStore
     from rmqctl.rocketmq.state.releases import release_range
 
     answer = begin(store, Answer())

@@ -103,7 +103,7 @@ def lag(
 ) -> Answer:
     """List consumer groups with what they have not consumed."""
     from rmqctl.rocketmq.query.lag import lag_rows
-    from rmqctl.rocketmq.query.recovered_store import StartedStore
+    from rmqctl.rocketmq.recovery.queue_ends import StartedStore
     from rmqctl.rocketmq.state.releases import release_range
 
     answer = begin(store, Answer(columns=_LAG_COLUMNS))

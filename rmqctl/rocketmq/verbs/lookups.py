@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rmqctl.rocketmq.query.ids import IdAnswer, MessageId
     from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
     from rmqctl.rocketmq.query.records import Record
-    from rmqctl.rocketmq.query.recovered_store import StartedStore
     from rmqctl.rocketmq.query.steps import Trace, TraceStep
+    from rmqctl.rocketmq.recovery.queue_ends import StartedStore
 
 
 _MAX = 64
@@ -348,7 +348,7 @@ def query_time(
 
 def _started(store: RocketMQStore, release: Release | None, *, as_found: bool) -> StartedStore:
     """Return the store as a broker of the release, or of the one the store shows, has it."""
-    from rmqctl.rocketmq.query.recovered_store import StartedStore
+    from rmqctl.rocketmq.recovery.queue_ends import StartedStore
     from rmqctl.rocketmq.state.releases import release_range
 
     return StartedStore(store, release or release_range(store).highest, as_found=as_found)

@@ -11,7 +11,7 @@ from fixtures import damage, golden
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.offset import FOUND, browse
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.recovered_store import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import StartedStore
 from rmqctl.rocketmq.store.locate import open_store_at
 
 Variant = tuple[str, str]

@@ -13,9 +13,9 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.query import offset
 from rmqctl.rocketmq.query.offset import get_message
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
-from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.queues.files import UNIT, Queue
 from rmqctl.rocketmq.queues.ranges import last_unit
+from rmqctl.rocketmq.recovery.queue_ends import StartedStore
 from rmqctl.rocketmq.store.files import QueueFiles, StoreFile
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.query.golden_time_helpers import release_of

@@ -10,8 +10,8 @@ import pytest
 from fixtures import golden
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
+from rmqctl.rocketmq.recovery.queue_ends import StartedStore
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.query.golden_time_helpers import release_of
 

@@ -12,7 +12,7 @@ import pytest
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.offset import OffsetQuestion, offset_rows
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.recovered_store import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import StartedStore
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.rare_stores_helpers import KINDS, truth
 

@@ -17,9 +17,8 @@ from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.opening import settings_of, settled
 from rmqctl.rocketmq.family import RocketMQ
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.recovery.plan import overlaid
-from rmqctl.rocketmq.recovery.queue_ends import queue_limits
+from rmqctl.rocketmq.recovery.queue_ends import StartedStore, queue_limits
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.state.releases import release_range

@@ -1,0 +1,51 @@
+"""Windows of a file: what is read of it, and where zeros end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.files.local import BytesSource, LocalFile
+from rmqctl.files.windows import Windows
+
+
+class Counted(LocalFile):
+    """Counts the bytes that were asked for."""
+
+    asked = 0
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        self.asked += len(buffer)
+        return super().read_into(offset, buffer)
+
+
+def test_holes_of_damage_are_not_read(tmp_path: Path) -> None:
+    path, end = tmp_path / "x", 1 << 30
+    with path.open("wb") as file:
+        file.write(b"begin")
+        file.seek(end - 3)
+        file.write(b"end")
+    source = Counted(path)
+    windows = Windows(source, most=1 << 16, overlap=64)
+    window = windows.read(0, 1 << 16)
+    begin, need = windows.next(window, 0, 5, 0, in_damage=True)
+    assert (begin, need) == (end - 3 - 64, 1 << 16)
+    assert windows.last_data == 5
+    assert source.asked <= 3 << 16
+
+
+@pytest.mark.parametrize(("after", "need", "in_damage"), [(5, 0, False), (3, 0, True), (5, 200, True)])
+def test_nothing_is_passed_over_where_something_follows_or_may_begin(after: int, need: int, in_damage: bool) -> None:
+    windows = Windows(BytesSource(b"begin" + bytes(1000) + b"end"), stop=900, most=100, overlap=10)
+    window = windows.read(0, 100)
+    assert windows.next(window, 0, after, need, in_damage=in_damage) == (after, max(need, 100))
+
+
+def test_a_window_has_room_after_it_and_little_is_read_beyond_the_split() -> None:
+    data = bytes(range(256)) * 1024
+    windows = Windows(BytesSource(data), start=10, stop=1000, most=1 << 20, overlap=0, slack=16)
+    window = windows.read(10, windows.usual(10))
+    assert window.tobytes() == data[10 : 1000 + (64 << 10)]
+    assert len(windows.padded(window)) == len(window) + 16
+    assert windows.read(len(data) - 4, 100).tobytes() == data[-4:]
