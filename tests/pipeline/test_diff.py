@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ STORE = "5.1.4-crash"
 
 @pytest.fixture(autouse=True)
 def small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SparkSharing.__init__, "__defaults__", (50_000,))
+    """The command makes the sharing."""
+    monkeypatch.setattr("rmqctl.pipeline.diff.SparkSharing", partial(SparkSharing, split_size=50_000))
 
 
 def both(rmqctl: Any, *arguments: object) -> tuple[int, str]:

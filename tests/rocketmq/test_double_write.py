@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from fixtures import golden
-from rmqctl.rocketmq.queues import ranges
+from rmqctl.rocketmq.queues.ranges import file_queues_are_kept
 from rmqctl.rocketmq.store.locate import open_store_at
 
 rocksdict = pytest.importorskip("rocksdict")
@@ -55,10 +55,12 @@ def test_a_damaged_unit_beside_a_database_is_found(both: Path, rmqctl: Rmqctl) -
     assert ("queue.unit-mismatch", str(path.relative_to(both))) in {(f["id"], f["file"]) for f in found}
 
 
-def test_files_left_behind_do_not_count(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "_LAG_MS", 1000)
-    assert not open_store_at(str(both)).is_rocksdb
+def test_files_left_behind_do_not_count(both: Path) -> None:
+    assert file_queues_are_kept(open_store_at(str(both)), 1000)
     cut_queues(both, 200_000)
+    assert not file_queues_are_kept(open_store_at(str(both)), 1000)
+    assert not open_store_at(str(both)).is_rocksdb
+    cut_queues(both, 0)
     assert open_store_at(str(both)).is_rocksdb
 
 

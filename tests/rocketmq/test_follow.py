@@ -10,8 +10,7 @@ import pytest
 
 from formats.rocketmq.message import encode_record
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.dump import dump
-from rmqctl.rocketmq.dump.dump import Dump, Tail
+from rmqctl.rocketmq.dump.dump import PATIENCE, Dump, Tail
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.locate import open_store
@@ -61,7 +60,7 @@ class Broker:
             self.end += len(data)
 
 
-def tail(root: Path, steps: list[Step], **wanted: Any) -> list[str]:
+def tail(root: Path, steps: list[Step], patience: int = PATIENCE, **wanted: Any) -> list[str]:
     """Bodies (and kinds of other rows) in the order in which they came; after each look without news a step is made."""
     store = open_store(LocalTree(root))
     dump = Dump.of_store(store, Request(Filter(**wanted)))
@@ -78,7 +77,7 @@ def tail(root: Path, steps: list[Step], **wanted: Any) -> list[str]:
 
     found = []
     dump.log.show = type(dump.log.show)(body=True)
-    for row in Tail(dump.log, wait).rows():
+    for row in Tail(dump.log, wait, patience).rows():
         if row is not None:
             found.append(str(row.get("body", row["kind"])))
         if done:
@@ -147,14 +146,11 @@ def test_a_record_whose_properties_have_not_arrived_is_held_back(broker: Broker,
     assert tail(tmp_path, steps) == ["late"]
 
 
-def test_a_damaged_last_record_is_shown_in_the_end(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dump, "_PATIENCE", 3)
+def test_a_damaged_last_record_is_shown_in_the_end(broker: Broker, tmp_path: Path) -> None:
     data = bytearray(broker.next_record(b"good"))
     data[88] ^= 0xFF
     broker.write(0, bytes(data))
-    found = tail(tmp_path, NOTHING * 4)
+    found = tail(tmp_path, NOTHING * 4, patience=3)
     assert len(found) == 2 and found[1] == "finding"
 
 

@@ -116,9 +116,8 @@ def test_ipv6_hosts_among_others() -> None:
     assert made == expected and b"[2001:db8::1]" in made[1]
 
 
-def test_more_sets_of_names_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_SETS_KEPT", 2)
-    texts = PropertyTexts((b"TAGS",))
+def test_more_sets_of_names_than_are_remembered() -> None:
+    texts = PropertyTexts((b"TAGS",), most_sets=2)
     block = block_of(log_of(record(properties=b"n%d\x01v\x02n%d\x01w\x02" % (n % 5, n % 3)) for n in range(15)))
     for _ in range(3):
         odd = texts.json(lines.properties_of(block)).odd.tolist()

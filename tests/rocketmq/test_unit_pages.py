@@ -71,11 +71,8 @@ def test_lookups_give_the_units_of_the_files(
 
 @pytest.mark.parametrize("is_batch", [False, True], ids=["simple", "batch"])
 @pytest.mark.parametrize("written", [0, 1, 3, 4, 5, 8, 9, 12])
-def test_units_of_a_file_in_pieces(
-    written: int, is_batch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_units_of_a_file_in_pieces(written: int, is_batch: bool, tmp_path: Path) -> None:
     """Where the written units end, and the bytes that they stand for; fillers of a simple queue stand for none."""
-    monkeypatch.setattr(query_units, "_CHUNK", 4)
     dtype, room = (BATCH_UNIT if is_batch else UNIT), 12
     table = np.zeros(room, dtype)
     table["physical_offset"][:written] = 1000 + np.arange(written)
@@ -86,7 +83,7 @@ def test_units_of_a_file_in_pieces(
         table["physical_offset"][0], table["size"][0] = 0, 0x7FFFFFFF
     (tmp_path / f"{0:020d}").write_bytes(table.tobytes())
     (file,), _ = sequence(LocalTree(tmp_path), "", "")
-    found = query_units.UnitFile.of(file, is_batch=is_batch)
+    found = query_units.UnitFile.of(file, is_batch=is_batch, chunk=4)
     assert found.cut() == (written == room)
     assert len(found) == written
     for number in range(written + 1):

@@ -27,7 +27,7 @@ from rmqctl.rocketmq.log.crc import body_crcs
 from rmqctl.rocketmq.store.files import RocketMQStore
 
 POLL_SECONDS = 0.1
-_PATIENCE = 50
+PATIENCE = 50
 """Looks after which a last record is shown although its CRC is wrong: it is damaged, not unfinished."""
 _FRONT = (LOG_TORN_TAIL, LOG_STALE_TAIL)
 """What is met after the last record of a log that grows: not damage, but what is being overwritten."""
@@ -41,6 +41,7 @@ def _sleep() -> None:
 class _Front:
     """The last record of the log, as it looked."""
 
+    patience: int
     raw: bytes = b""
     looks: int = 0
 
@@ -51,7 +52,7 @@ class _Front:
         self.raw = raw
         properties = raw[int(block.properties_at[0]) :][: int(block.properties_size[0])]
         sound = int(body_crcs(block)[0]) == int(block["body_crc"][0]) and 0 not in properties
-        return self.looks >= (1 if sound else _PATIENCE)
+        return self.looks >= (1 if sound else self.patience)
 
 
 @dataclass(slots=True)
@@ -61,13 +62,18 @@ class Tail:
     Args:
         dump: the log, and the filters and form of what is shown of it.
         wait: called when nothing new has come.
+        patience: looks after which a last record is shown although its CRC is wrong.
     """
 
     dump: LogDump
     wait: Callable[[], None] = _sleep
+    patience: int = PATIENCE
     _position: int = 0
     _state: LogState = field(default_factory=LogState)
-    _front: _Front = field(default_factory=_Front)
+    _front: _Front = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._front = _Front(self.patience)
 
     def rows(self) -> Iterator[Row | None]:
         """Rows of what is there and of what comes; None whenever it may take a while until the next. Never ends.
@@ -124,7 +130,7 @@ class Tail:
     def _passed(self, last: LogBlock) -> LogBlock:
         block = last.block
         self._position = max(self._position, int(block.physical[0] + block.total_size[0]))
-        self._front = _Front()
+        self._front = _Front(self.patience)
         return last
 
     def _is_complete(self, context: FileContext, last: LogBlock) -> bool:

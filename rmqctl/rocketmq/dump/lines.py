@@ -37,7 +37,7 @@ _LONGER[list(_ESCAPES)] = [len(text) - 1 for text in _ESCAPES.values()]
 _LONGER[[_PAIR, _END]] = 2
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _MIX_A, _MIX_B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
-_SETS_KEPT = 4096
+SETS_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,13 @@ class PropertyJson:
 class PropertyTexts:
     """Makes :class:`PropertyJson`; remembers which sets of names hold no name twice."""
 
-    def __init__(self, names: tuple[bytes, ...]) -> None:
+    def __init__(self, names: tuple[bytes, ...], most_sets: int = SETS_KEPT) -> None:
         """
         Args:
             names: properties whose values are wanted by themselves; at most eight bytes each.
+            most_sets: sets of names after which those remembered are forgotten.
         """
-        self.names = names
+        self.names, self.most_sets = names, most_sets
         self._sets = np.zeros(0, np.uint64)
         self._repeating = np.zeros(0, np.bool_)
 
@@ -90,7 +91,7 @@ class PropertyTexts:
         rows = np.flatnonzero(np.diff(marks.first))
         if not len(rows):
             return repeats
-        if len(self._sets) > _SETS_KEPT:
+        if len(self._sets) > self.most_sets:
             self._sets, self._repeating = self._sets[:0], self._repeating[:0]
         prints = names.prints()
         sets = np.add.reduceat(prints, marks.first[rows])

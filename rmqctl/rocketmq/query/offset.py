@@ -79,8 +79,8 @@ PULL_COUNT = 32
 _BADLY_TO_MIN_UNTIL = Release(4, 9, 3)
 _BYTES_SINCE, _LIMIT_EXACT_SINCE = Release(5, 1, 0), Release(5, 3, 3)
 _EXAMINED_BYTES = 16000
-_IN_VAIN = _EXAMINED_BYTES // UNIT_SIZE
-_MAX_PULL = 128 << 20
+IN_VAIN = _EXAMINED_BYTES // UNIT_SIZE
+MAX_PULL = 128 << 20
 _MEMORY_BYTES, _MEMORY_COUNT = 262_144, 32
 
 
@@ -109,13 +109,20 @@ class GetMessage:
 
 
 def get_message(
-    view: QueueView, offset: int, count: int = PULL_COUNT, tag: str | None = None, trace: Trace | None = None
+    view: QueueView,
+    offset: int,
+    count: int = PULL_COUNT,
+    tag: str | None = None,
+    trace: Trace | None = None,
+    *,
+    max_pull: int = MAX_PULL,
 ) -> GetMessage:
     """Return what one call of a broker of the view's release returns; it ends with the queue file at the latest.
 
     Args:
         count: messages asked for (maxMsgNums).
         tag: only units with the hash of this tag, as the broker filters; consumers compare the text afterwards.
+        max_pull: bytes of one answer at the most, from 5.x on.
     """
     trace = trace or Trace(on=False)
     answer = _outside(view, offset, trace)
@@ -128,31 +135,38 @@ def get_message(
         trace.add("", f"offset {offset}", f"no queue file holds it; a consumer goes on at {answer.next_offset}")
         return answer
     units = (place[0].unit(n) for n in range(place[1], len(place[0])))
-    _Call(view, offset, count, tag, trace, answer, place[0].name).run(units)
+    _Call(view, offset, count, tag, trace, answer, place[0].name, max_pull).run(units)
     return answer
 
 
 def browse(
-    view: QueueView, offset: int, count: int = 1, tag: str | None = None, trace: Trace | None = None
+    view: QueueView,
+    offset: int,
+    count: int = 1,
+    tag: str | None = None,
+    trace: Trace | None = None,
+    *,
+    in_vain: int = IN_VAIN,
 ) -> GetMessage:
     """``count`` messages from an offset on, across files and without a broker's limits; fillers are passed over.
 
-    It ends after 800 units in a row whose records cannot be read, as many as a broker examines at a time.
+    Args:
+        in_vain: units in a row without a readable record, after which it ends; default: as many as a broker examines.
     """
     trace = trace or Trace(on=False)
     answer = _outside(view, offset, trace)
     if answer is not None:
         return answer
     answer = GetMessage(NO_MATCH, offset, view.min_offset, view.max_offset)
-    in_vain = 0
+    unread = 0
     for name, unit in units_from(view, offset):
-        if answer.count >= count or in_vain >= _IN_VAIN:
+        if answer.count >= count or unread >= in_vain:
             break
         answer.next_offset = unit.queue_offset + unit.count
         if unit.is_filler:
             trace.add(name, f"unit {unit.queue_offset}", "a filler; passed over")
         elif fits_tag(view, unit, tag, name, trace):
-            in_vain = 0 if _take(view, answer, unit, name, trace) else in_vain + 1
+            unread = 0 if _take(view, answer, unit, name, trace) else unread + 1
     else:
         answer.next_offset = max(answer.next_offset, view.max_offset)
     return answer
@@ -223,6 +237,7 @@ class _Call:
     trace: Trace
     answer: GetMessage
     file: str
+    max_pull: int
     skip_before: int = -1  # physical offset; after an unreadable record a broker goes on with the next log file
 
     def run(self, units: Iterator[Unit]) -> None:
@@ -285,7 +300,7 @@ class _Call:
             return f"{answer.count} messages of {self.wanted} are found"
         size = answer.bytes + unit.size
         most = integer(settings, "maxTransferBytesOnMessageInMemory") or _MEMORY_BYTES
-        if (self.view.is_5 and size > _MAX_PULL) or size > most:
+        if (self.view.is_5 and size > self.max_pull) or size > most:
             return f"the messages would be {size} bytes, and {most} is the limit"
         many = integer(settings, "maxTransferCountOnMessageInMemory") or _MEMORY_COUNT
         return f"{answer.count} messages are the limit" if answer.count > many - 1 else ""

@@ -16,7 +16,8 @@ _BATCH = plan_of(BatchConsumeQueueUnit).runs[0].packer
 UNIT_SIZE, BATCH_UNIT_SIZE = _SIMPLE.size, _BATCH.size
 _PAGE = 4096
 _PAGES = 64
-_CHUNK = 1 << 14  # units that stay in the processor's cache
+CHUNK = 1 << 14
+"""Units that stay in the processor's cache."""
 _SIGN = 0x80
 
 
@@ -56,6 +57,7 @@ class UnitFile:
         stored: units that count.
         mtime_ms: last modification; None for a file that a broker's start would write.
         is_batch: units of a batch queue.
+        chunk: units read at a time where many are.
     """
 
     name: str
@@ -67,13 +69,14 @@ class UnitFile:
     _source: ByteSource | None = None
     _file: StoreFile | None = None
     _pages: dict[int, bytes] = field(default_factory=dict)
+    chunk: int = CHUNK
 
     @classmethod
-    def of(cls, file: StoreFile, *, is_batch: bool = False) -> UnitFile:
+    def of(cls, file: StoreFile, *, is_batch: bool = False, chunk: int = CHUNK) -> UnitFile:
         """Return a file on disk; all its room counts as written until somebody looks (:meth:`cut`)."""
         size = BATCH_UNIT_SIZE if is_batch else UNIT_SIZE
         count = max(file.size, 0) // size
-        return cls(file.name, file.base, count, count, file.mtime_ms, is_batch, _file=file)
+        return cls(file.name, file.base, count, count, file.mtime_ms, is_batch, _file=file, chunk=chunk)
 
     @property
     def unit_size(self) -> int:
@@ -98,10 +101,10 @@ class UnitFile:
         """Let only the units in front of the first that is not valid count; whether all of the file's room counts."""
         source, size, self.stored = self._open(), self.unit_size, 0
         while self.stored < self.capacity:
-            data = source.read_at(self.stored * size, min(_CHUNK, self.capacity - self.stored) * size)
+            data = source.read_at(self.stored * size, min(self.chunk, self.capacity - self.stored) * size)
             valid = valid_prefix(data, size, is_batch=self.is_batch)
             self.stored += valid
-            if valid < _CHUNK:
+            if valid < self.chunk:
                 break
         return self.stored == self.capacity
 
@@ -109,7 +112,7 @@ class UnitFile:
         """Bytes of the records that the units from a number on stand for; fillers do not count."""
         total = 0
         while number < self.stored:
-            count = min(_CHUNK, self.stored - number)
+            count = min(self.chunk, self.stored - number)
             total += _sizes(self._open().read_at(number * self.unit_size, count * self.unit_size), self.unit_size)
             number += count
         return total

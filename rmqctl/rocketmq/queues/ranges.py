@@ -345,12 +345,12 @@ def _after_blank(files: list[StoreFile], file: StoreFile, end: int) -> int:
 # --- queue files beside a rocksdb database ----------------------------------------------------------
 
 
-_LAG_MS = 60_000
+MOST_LAG_MS = 60_000
 """No broker dispatches later than this; queues that lack more than a minute of messages are no longer written."""
 
 
-def file_queues_are_kept(store: RocketMQStore) -> bool:
-    """Whether the queue files of a store with a RocksDB database reach to the end of the log."""
+def file_queues_are_kept(store: RocketMQStore, most_lag_ms: int = MOST_LAG_MS) -> bool:
+    """Whether the queue files of a store with a RocksDB database reach to the end of the log, or lag a little."""
     reached = -1
     for queue in queues_of(store.queues(QUEUES)):
         unit = last_unit(queue)
@@ -365,4 +365,4 @@ def file_queues_are_kept(store: RocketMQStore) -> bool:
         following, file = log.store_timestamp(reached), log.file_of(reached)
         if following is None and file is not None:  # a blank record ends this file
             following = log.store_timestamp(file.base + file.size)
-    return following is not None and end.store_timestamp - following <= _LAG_MS
+    return following is not None and end.store_timestamp - following <= most_lag_ms

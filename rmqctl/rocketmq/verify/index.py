@@ -33,7 +33,8 @@ from rmqctl.rocketmq.verify.index_file import (
 
 _TAG_ENTRIES = (5, 4, 0)
 _CHUNK = 1 << 14
-_NEAR = 1 << 16
+NEAR = 1 << 16
+"""Bytes of log between records that no index file holds, up to which they are one hole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,10 @@ class IndexPartial:
 class IndexChecker:
     """Compares the records of one split with the index files."""
 
-    def __init__(self, store: RocketMQStore, geometry: Geometry, context: LogContext, ids: TextIds) -> None:
-        self._partial = IndexPartial()
+    def __init__(
+        self, store: RocketMQStore, geometry: Geometry, context: LogContext, ids: TextIds, near: int = NEAR
+    ) -> None:
+        self._partial, self._near = IndexPartial(), near
         self._ids, self._keys = ids, KeyHashes()
         shape = IndexGeometry(geometry.index_slots, geometry.index_entries)
         files = [f for f in index_files(store, shape) if f.is_whole]
@@ -208,10 +211,10 @@ class IndexChecker:
             return
         begins, runs = block.physical[rows], self._partial.uncovered
         ends = begins + block.total_size[rows]
-        starts = np.flatnonzero(begins - np.append(begins[:1] - _NEAR, ends[:-1]) >= _NEAR).tolist()
+        starts = np.flatnonzero(begins - np.append(begins[:1] - self._near, ends[:-1]) >= self._near).tolist()
         for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
             run = Uncovered(int(begins[start]), int(ends[stop - 1]), stop - start, int(ends[start]))
-            runs[-1:] = _merged([*runs[-1:], run])
+            runs[-1:] = _merged([*runs[-1:], run], self._near)
 
 
 def _equal(entries: _Slice, physical: Ints, keys: KeyColumns) -> bool:
@@ -345,11 +348,11 @@ def _strangers(strangers: list[Stranger], context: LogContext) -> Iterator[Findi
             yield Finding(INDEX_ENTRY, stranger.file, stranger.offset, 20, message, physical_offset=stranger.physical)
 
 
-def _merged(runs: list[Uncovered]) -> Iterator[Uncovered]:
+def _merged(runs: list[Uncovered], near: int = NEAR) -> Iterator[Uncovered]:
     """Yield runs with nothing much between them as one: a hole does not end with a split or a file."""
     open_run: Uncovered | None = None
     for run in runs:
-        if open_run is not None and run.begin - open_run.end < _NEAR:
+        if open_run is not None and run.begin - open_run.end < near:
             open_run = replace(open_run, end=run.end, count=open_run.count + run.count)
             continue
         if open_run is not None:
@@ -387,7 +390,7 @@ def _coverage(
     last = max((f.header["end_phy_offset"] for f in files), default=-1)
     unknown = list(_without_header(store, files, context))
     for run in _merged(runs):
-        if any(low <= run.begin <= high and run.end <= high + _NEAR for low, high in unknown):
+        if any(low <= run.begin <= high and run.end <= high + NEAR for low, high in unknown):
             continue
         # units are written before keys: at a kill the last record with a unit may lack some or all of its entries
         tail = run.begin >= last and run.first_end >= context.dispatched and (context.crashed or context.running)

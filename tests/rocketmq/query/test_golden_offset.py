@@ -79,30 +79,26 @@ def test_the_bytes_of_one_call_are_exact(less: int, count: int) -> None:
 
 
 @pytest.mark.parametrize(("release", "less", "count"), [("5.5.0", 0, 3), ("5.5.0", 1, 2), ("4.9.8", 1, 3)])
-def test_brokers_of_5_have_a_second_limit(release: str, less: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_of_5_have_a_second_limit(release: str, less: int, count: int) -> None:
     """Whatever the setting says."""
     store = open_store_at(str(golden.pristine(f"{release}-clean")))
     store.settings = {"maxTransferBytesOnMessageInMemory": "1000000", "maxTransferCountOnMessageInMemory": "3"}
     with StartedStore(store, Release.parse(release)) as asked, open_queue(asked, "LabOrders", 0) as view:
         sizes = [unit.size for unit in get_message(view, 0).units]
     assert len(sizes) == 3
-    monkeypatch.setattr(offset, "_MAX_PULL", sum(sizes) - less)
     with StartedStore(store, Release.parse(release)) as asked, open_queue(asked, "LabOrders", 0) as view:
-        assert len(get_message(view, 0).units) == count
+        assert len(get_message(view, 0, max_pull=sum(sizes) - less).units) == count
 
 
 @pytest.mark.parametrize(("most", "found"), [(2, 0), (1000, 1)])
-def test_browsing_ends_after_many_units_in_vain(
-    most: int, found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_browsing_ends_after_many_units_in_vain(most: int, found: int, tmp_path: Path) -> None:
     """A file of the log is gone; a count that is reached by readable units in between begins again."""
     root = golden.unpack("5.5.0-clean", tmp_path)
     sorted((root / "commitlog").iterdir())[2].unlink()
-    monkeypatch.setattr(offset, "_IN_VAIN", most)
     store = open_store_at(str(root))
     with StartedStore(store, Release(5, 5, 0)) as asked, open_queue(asked, "LabOrders", 0) as view:
         gone = next(u.queue_offset for _, u in offset.units_from(view, view.min_offset) if not view.is_readable(u))
-        answer = offset.browse(view, gone)
+        answer = offset.browse(view, gone, in_vain=most)
         assert (len(answer.units), answer.next_offset == gone + most) == (found, not found)
 
 

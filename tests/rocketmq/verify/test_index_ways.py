@@ -95,7 +95,7 @@ def test_a_sound_file_takes_the_short_way(root: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("near", [1, 400, 1 << 16])
 @pytest.mark.parametrize("kept", [0, 40], ids=["no file", "a file that ends early"])
-def test_records_that_no_file_holds(near: int, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_no_file_holds(near: int, kept: int, tmp_path: Path) -> None:
     """The same runs as record by record."""
     root = golden.unpack(STORE, tmp_path)
     geometry, held = (
@@ -103,10 +103,9 @@ def test_records_that_no_file_holds(near: int, kept: int, tmp_path: Path, monkey
         set(opened(root).entries(1, kept)["physical_offset"].tolist()),
     )
     _end_after(root, kept)
-    monkeypatch.setattr(index, "_NEAR", near)
     store, rules = open_store_at(str(root)), DispatchRules(Release(4, 9, 8))
     context, ids = LogContext.of(store), TextIds()
-    checker = index.IndexChecker(store, geometry, context, ids)
+    checker = index.IndexChecker(store, geometry, context, ids, near)
     expected, keyed = list[index.Uncovered](), 0
     for found in CommitLog(store.log_files).walk():
         checker.block(found)
