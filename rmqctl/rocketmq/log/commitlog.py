@@ -54,6 +54,8 @@ from rmqctl.text import number_of
 
 _FILES_BACK = 4
 """Files in front of the end of the log in one of which a record should lie."""
+_LEAST, _MOST_OTHERS = 3, 0.1
+"""Records that must agree, since one may be damaged; the part of them that may say something else."""
 
 
 @dataclass(slots=True)
@@ -226,7 +228,7 @@ def walk_file(
             found = LogBlock(block)
             _judge_gaps(found, context, state, source)
             _judge_blanks(found)
-            _judge_offsets(found, context, state)
+            _judge_offsets(found, context, state, source)
             found.findings.sort(key=lambda f: f.offset)
             _note(found.block, state)
             yield found
@@ -295,9 +297,31 @@ def _is_stale(block: Block, gap: Gap, context: FileContext, state: LogState, sou
     before = int(block["store_timestamp"][row - 1]) if row else state.store_timestamp
     if row < len(block):
         is_next = int(block.position[row]) == gap.end + context.file.lead
-        return is_next and int(block["store_timestamp"][row]) < before
-    time = _time_at(source, gap.end + context.file.lead)  # the record is not of this split
-    return time is not None and time < before
+        time = int(block["store_timestamp"][row]) if is_next else None
+    else:
+        time = _time_at(source, gap.end + context.file.lead)  # the record is not of this split
+    return time is not None and time < before and _are_older(source, context.file, gap.end, before)
+
+
+_LOOKED_AT = 64
+"""Records that are asked whether they are older than the last one in front."""
+
+
+def _are_older(source: ByteSource, file: StoreFile, begin: int, before: int) -> bool:
+    """Whether nearly all of the next records are older than ``before``: one alone may be damaged, or strayed.
+
+    Args:
+        begin: byte of the file where the first of them lies.
+    """
+    older = newer = 0
+    for block in scan(source, Extent(file.name, file.base, begin, lead=file.lead, chained=True)):
+        times = block["store_timestamp"][: _LOOKED_AT - older - newer]
+        in_place = (block["physical_offset"] == block.physical)[: len(times)]
+        count = int(np.count_nonzero(in_place & (times >= before)))
+        older, newer = older + len(times) - count, newer + count
+        if older + newer == _LOOKED_AT:
+            break
+    return newer <= _MOST_OTHERS * (older + newer)
 
 
 def _time_at(source: ByteSource, position: int) -> int | None:
@@ -366,8 +390,8 @@ def _blank_finding(block: Block, blank: Blank, rest: int) -> Finding:
     return Finding(LOG_BLANK, block.file, blank.position, 8, message, physical_offset=place)
 
 
-def _judge_offsets(found: LogBlock, context: FileContext, state: LogState) -> None:
-    """Judge records that say they lie elsewhere; an old one at the very end is no part of the log."""
+def _judge_offsets(found: LogBlock, context: FileContext, state: LogState, source: ByteSource) -> None:
+    """Judge records that say they lie elsewhere; old ones at the very end are no part of the log."""
     block = found.block
     if not len(block):
         return
@@ -376,7 +400,8 @@ def _judge_offsets(found: LogBlock, context: FileContext, state: LogState) -> No
         position = int(block.position[i])
         message = f"the record at {int(real[i])} says it lies at {int(stated[i])}"
         before = int(block["store_timestamp"][i - 1]) if i else state.store_timestamp
-        if not context.followed and int(block["store_timestamp"][i]) < before:
+        is_older = not context.followed and int(block["store_timestamp"][i]) < before
+        if is_older and _are_older(source, context.file, position - context.file.lead, before):
             _end_log(found, position)
             found.findings.append(_stale(context, position, message))
             state.stale = True
@@ -397,8 +422,6 @@ def _judge_offsets(found: LogBlock, context: FileContext, state: LogState) -> No
 # --- files under a wrong name --------------------------------------------------------------------------
 
 
-_LEAST, _MOST_OTHERS = 3, 0.1
-"""Records that must agree, since one offset may be damaged; the part of them that may say something else."""
 STRAY = -1
 """Base of a file whose name is no offset."""
 

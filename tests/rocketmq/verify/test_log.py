@@ -265,6 +265,22 @@ def test_older_records_after_damage_that_crosses_splits_are_no_part_of_the_log(
     assert brief(found)[:1] == [("log.stale-tail", last.name, begin)]
 
 
+@pytest.mark.parametrize("split", [None, 5000])
+def test_one_older_record_among_newer_ones_does_not_end_the_log(split: int | None, log: Path) -> None:
+    """It strayed there, or its time is damaged; what follows is sound and stays."""
+    first, _, last = sorted(log.iterdir())
+    edit(last, record(20), first.read_bytes()[record(20) : record(21)])
+    found, partials = check(log, split)
+    assert ("log.physical-offset", last.name, record(20) + PHYSICAL_AT) in brief(found)
+    assert "log.stale-tail" not in {f.kind.id for f in found}
+    assert sum(p.records for p in partials) == 3 * (((1 << 16) - 8) // SIZE)
+    edit(last, record(30), b"\xaa" * SIZE)
+    edit(last, record(31) + STORE_TIME_AT, first.read_bytes()[STORE_TIME_AT : STORE_TIME_AT + 8])
+    found, _ = check(log, split)
+    assert ("log.bad-record", last.name, record(30)) in brief(found)
+    assert "log.stale-tail" not in {f.kind.id for f in found}
+
+
 @pytest.mark.parametrize("name", golden.NAMES)
 @pytest.mark.parametrize("split", [None, 7000])
 def test_real_logs_give_nothing(name: str, split: int | None, tmp_path: Path) -> None:
