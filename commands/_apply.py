@@ -91,7 +91,7 @@ def propose(proposal: Proposal, manner: Manner, out: Output) -> None:
         if proposal.refusal is not None and manner.is_real:
             raise proposal.refusal
         _write(proposal, out)
-        applied = None if proposal.plan is None else carry_out(proposal, manner)
+        applied = None if proposal.plan is None else execute(proposal, manner)
     if applied is None:
         finish(proposal)
     elif proposal.is_no_after or applied.complaints:
@@ -134,7 +134,7 @@ def show_plan(plan: Plan, out: Output, annotate: Annotate | None = None) -> None
         out.show(_rows(plan), columns=_COLUMNS, title=plan.title)
 
 
-def carry_out(proposal: Proposal, manner: Manner) -> Applied | None:
+def execute(proposal: Proposal, manner: Manner) -> Applied | None:
     """Apply the plan of a proposal if that is wanted, with what a user should know on stderr around it.
 
     Returns:

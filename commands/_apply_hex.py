@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rmqctl.answer import Annotate
     from rmqctl.files.local import ByteSource
     from rmqctl.hexview.annotation import Annotation
-    from rmqctl.repair.changes import DraftSource, FilePreview
+    from rmqctl.repair.changes import FilePreview, PlannedSource
     from rmqctl.repair.edits import Plan
 
 SHOWN = 4096
@@ -47,7 +47,7 @@ def _unannotated(source: ByteSource, name: str, begin: int, end: int) -> Iterato
 
 
 def _side(
-    name: str, source: DraftSource | None, side: str, stretch: tuple[int, int], screen: Screen, annotate: Annotate
+    name: str, source: PlannedSource | None, side: str, stretch: tuple[int, int], screen: Screen, annotate: Annotate
 ) -> Iterator[str]:
     from rmqctl.hexview.rendering import render
 
@@ -63,7 +63,7 @@ def _side(
         yield f"... {number_of(end - stop, 'byte')} more"
 
 
-def _clipped(note: Annotation, source: DraftSource, begin: int, end: int) -> Annotation:
+def _clipped(note: Annotation, source: PlannedSource, begin: int, end: int) -> Annotation:
     """Return a long field or gap, as far as it changes."""
     low, high = max(note.offset, begin), min(note.end, end)
     if note.size <= _WHOLE or (low, high) == (note.offset, note.end) or low >= high:

@@ -248,7 +248,7 @@ class KafkaStore(Store):
         intent: Intent = DRY_RUN,
         **more: Any,
     ) -> Proposal:
-        from rmqctl.kafka.verbs import mending
+        from rmqctl.kafka.verbs import planning
 
         abort = tuple(more.pop("abort_transaction", ()))
         accept = body_damage == "accept"
@@ -261,8 +261,8 @@ class KafkaStore(Store):
                 raise WrongUsage("--from", f"{replica.root} is no Kafka log directory.")
             others.append(replica.replicas)
         shared = self._processes(processes)
-        asked = mending.RepairQuestion(tuple(only), tuple(skip), tuple(others), abort, self.settings, shared)
-        return mending.plan_to_mend(self.replicas, asked, answer)
+        asked = planning.RepairQuestion(tuple(only), tuple(skip), tuple(others), abort, self.settings, shared)
+        return planning.plan_repair(self.replicas, asked, answer)
 
     def rebuild(
         self,
@@ -277,15 +277,15 @@ class KafkaStore(Store):
         intent: Intent = DRY_RUN,
         **more: Any,
     ) -> Proposal:
-        from rmqctl.kafka.verbs import mending
+        from rmqctl.kafka.verbs import planning
 
         refuse_options(self, "rebuild", more)
         if share is not None:
             raise WrongUsage("--engine", "spark is for RocketMQ: files of a log directory are made here.")
         answer = Proposal(intent=intent, lock=self.lock)
-        asked = mending.RebuildQuestion(parts, topics, into, owner, self.settings, self._processes(processes))
+        asked = planning.RebuildQuestion(parts, topics, into, owner, self.settings, self._processes(processes))
         hold_to_change(self, answer, intent)
-        return mending.plan_rebuild(self.replicas, asked, answer)
+        return planning.plan_rebuild(self.replicas, asked, answer)
 
     # --- copying and comparing ----------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from rmqctl.repair.write_journal import copy_file
 _PART = ".rmqctl-part"
 
 
-class Driver:
+class Applier:
     """Carries out a journal, forwards or backwards.
 
     Files that leave the store leave it first; then directories go and come, bytes change, and files

@@ -38,7 +38,7 @@ from rmqctl.repair.edits import (
 from rmqctl.repair.rendering import step_row
 
 
-class DraftFile(EditedFile):
+class PlannedFile(EditedFile):
     """A file that a plan edits, moves or makes.
 
     Attributes:
@@ -130,7 +130,7 @@ class DraftFile(EditedFile):
 _SHOWN = 5
 
 
-def draft(plan: Plan, journal: str, *, lock: str = "lock") -> Changes:
+def changes_of(plan: Plan, journal: str, *, lock: str = "lock") -> Changes:
     """Add up the edits of a plan, each checked against the state that those before it lead to.
 
     Args:
@@ -140,20 +140,20 @@ def draft(plan: Plan, journal: str, *, lock: str = "lock") -> Changes:
     Raises:
         Refused: an edit does not fit what is on disk; the message names every such file.
     """
-    return _drafted(plan, journal).changes(plan, lock)
+    return _added_up(plan, journal).changes(plan, lock)
 
 
-def draft_files(plan: Plan) -> list[DraftFile]:
+def planned_files(plan: Plan) -> list[PlannedFile]:
     """Every file that a plan touches, readable as it is and as it would be.
 
     Raises:
-        Refused, OSError: as with :func:`draft`.
+        Refused, OSError: as with :func:`changes_of`.
     """
-    return _drafted(plan, "0000").files
+    return _added_up(plan, "0000").files
 
 
-def _drafted(plan: Plan, journal: str) -> _Draft:
-    maker = _Draft(os.path.realpath(plan.root), journal)
+def _added_up(plan: Plan, journal: str) -> _PlannedChanges:
+    maker = _PlannedChanges(os.path.realpath(plan.root), journal)
     for edit in plan.edits:
         maker.take(edit)
     if maker.problems:
@@ -170,15 +170,15 @@ def named(problems: list[str]) -> str:
     return "; ".join(problems[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
 
 
-class _Draft:
+class _PlannedChanges:
     """The store as the edits so far would leave it."""
 
     def __init__(self, root: str, journal: str) -> None:
         self.root, self.journal = root, journal
         self.problems: list[str] = []
         self._reader = Reader()
-        self.files: list[DraftFile] = []
-        self._now: dict[str, DraftFile | None] = {}
+        self.files: list[PlannedFile] = []
+        self._now: dict[str, PlannedFile | None] = {}
         self._directories: dict[str, bool] = {}
         self._take: dict[type, Callable[[Any], None]] = {
             Overwrite: self._overwrite,
@@ -244,7 +244,7 @@ class _Draft:
         if size < length:
             self.problems.append(f"{edit.file}: {length:,} bytes of content do not fit into {size:,}")
             return
-        file = DraftFile(edit.file, base, length, size, time.time_ns(), self._kept("new", edit.file), self._reader)
+        file = PlannedFile(edit.file, base, length, size, time.time_ns(), self._kept("new", edit.file), self._reader)
         file.is_at = STORE
         self._make_parents(edit.file)
         self.files.append(file)
@@ -280,7 +280,7 @@ class _Draft:
         file.is_at = self._kept("quarantine", name) if file.was_at == STORE else file.was_at
         self._now[name] = None
 
-    def _content(self, name: str) -> DraftFile | None:
+    def _content(self, name: str) -> PlannedFile | None:
         """Return a regular file whose bytes, size or time are to change, or None with a problem noted."""
         file = self._file(name) if self._is_there(name) else None
         if file is None:
@@ -290,13 +290,13 @@ class _Draft:
             return None
         return file
 
-    def _file(self, name: str) -> DraftFile | None:
+    def _file(self, name: str) -> PlannedFile | None:
         if name not in self._now:
             path = os.path.join(self.root, name)
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode) and os.path.isfile(path):
                 found = os.stat(path)
-            file = DraftFile(name, path, found.st_size, found.st_size, found.st_mtime_ns, STORE, self._reader)
+            file = PlannedFile(name, path, found.st_size, found.st_size, found.st_mtime_ns, STORE, self._reader)
             self.files.append(file)
             self._now[name] = file
         return self._now[name]
@@ -370,10 +370,10 @@ def _walk(root: str, name: str) -> Iterator[tuple[str, bool]]:
 # --- the bytes of a store as a plan finds them and as it would leave them ---------------------------
 
 
-class DraftSource:
+class PlannedSource:
     """One side of a file as a `rmqctl.files.local.ByteSource`."""
 
-    def __init__(self, file: DraftFile, *, after: bool) -> None:
+    def __init__(self, file: PlannedFile, *, after: bool) -> None:
         self.name = file.name
         self._file, self._after = file, after
 
@@ -409,8 +409,8 @@ class FilePreview:
     """
 
     name: str
-    before: DraftSource | None
-    after: DraftSource | None
+    before: PlannedSource | None
+    after: PlannedSource | None
     stretches: tuple[tuple[int, int], ...]
 
 
@@ -420,12 +420,12 @@ def preview(plan: Plan) -> Iterator[FilePreview]:
     Raises:
         Refused: the plan does not fit the store as it is.
     """
-    for file in draft_files(plan):
+    for file in planned_files(plan):
         was_in, is_in = file.was_at == STORE, file.is_at == STORE
         if not was_in and not is_in:
             continue
         stretches = file.touched() if was_in == is_in else [(0, max(file.first_size, file.size))]
         if stretches or not (was_in and is_in):
-            before = DraftSource(file, after=False) if was_in else None
-            after = DraftSource(file, after=True) if is_in else None
+            before = PlannedSource(file, after=False) if was_in else None
+            after = PlannedSource(file, after=True) if is_in else None
             yield FilePreview(file.name, before, after, tuple(stretches))

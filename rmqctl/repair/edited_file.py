@@ -15,7 +15,7 @@ from rmqctl.files.tree import Entry, Tree, join, local_path
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes
 
 
-class Runs:
+class WrittenRanges:
     """Non-overlapping runs of bytes, ascending; runs that touch are one."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class EditedFile:
     def __init__(self, base_size: int, size: int) -> None:
         self.base_size = base_size
         self.size = self.floor = size
-        self.written = Runs()
+        self.written = WrittenRanges()
 
     def write(self, offset: int, data: bytes) -> None:
         """Write over what is there, or at the end."""

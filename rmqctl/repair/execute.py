@@ -16,8 +16,8 @@ from pathlib import Path
 from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
 from rmqctl.files.lock import LockHeldError, holding
 from rmqctl.files.writing import FileLayer
-from rmqctl.repair.applying import Driver, differences
-from rmqctl.repair.changes import draft
+from rmqctl.repair.applying import Applier, differences
+from rmqctl.repair.changes import changes_of
 from rmqctl.repair.edits import Changes, Plan
 from rmqctl.repair.history import lineage
 from rmqctl.repair.journal import (
@@ -125,7 +125,7 @@ def begin_run(start: NewRun, layer: FileLayer, verify: Verify | None, advance: A
             error,
             "nothing was changed; give another place with --journal DIR",
         ) from error
-    return carry_out(journal, layer, verify, advance, is_new=True)
+    return execute(journal, layer, verify, advance, is_new=True)
 
 
 def _written(start: NewRun, place: Reserved, layer: FileLayer, advance: Advance) -> Journal:
@@ -145,7 +145,7 @@ def _written(start: NewRun, place: Reserved, layer: FileLayer, advance: Advance)
         raise
 
 
-def carry_out(journal: Journal, layer: FileLayer, verify: Verify | None, advance: Advance, *, is_new: bool) -> Applied:
+def execute(journal: Journal, layer: FileLayer, verify: Verify | None, advance: Advance, *, is_new: bool) -> Applied:
     """Drive the store forwards, check it, and say that it is done."""
     is_untouched = journal.state not in PENDING
     try:
@@ -156,7 +156,7 @@ def carry_out(journal: Journal, layer: FileLayer, verify: Verify | None, advance
             raise
         raise _failed(f"cannot finish {journal.path}", error, _go_on(journal)) from error
     try:
-        Driver(journal, layer, advance).to(after=True)
+        Applier(journal, layer, advance).to(after=True)
         journal.say(layer, state=APPLIED)
     except (OSError, ValueError, KeyboardInterrupt) as error:
         if not is_new:
@@ -230,7 +230,7 @@ def take_back(journal: Journal, layer: FileLayer, advance: Advance) -> Applied:
     """Drive the store backwards to where a broken-off run began."""
     try:
         _begin(journal, layer)
-        Driver(journal, layer, advance).to(after=False)
+        Applier(journal, layer, advance).to(after=False)
         tell_reversed(journal.path, layer, in_force=False)
         _leave(journal, layer)
         journal.say(layer, state=TAKEN_BACK)
@@ -326,7 +326,7 @@ def apply(
         base = _base(root, journal_dir)
         while True:
             name = next_name(base)
-            changes = draft(plan, name, lock=lock)
+            changes = changes_of(plan, name, lock=lock)
             if not changes.files and not changes.directories:
                 return Applied(None, plan.title)
             start = NewRun(changes, base, name, force=force, lock_is_new=is_new, outside=_real(outside))
@@ -354,7 +354,7 @@ def resume(
     layer = layer or FileLayer()
     with _opened(journal) as found:
         check_resume(found, outside=outside)
-        return carry_out(found, layer, verify, advance, is_new=False)
+        return execute(found, layer, verify, advance, is_new=False)
 
 
 def undo(

@@ -19,7 +19,7 @@ from rmqctl.rocketmq.query.offset import get_message
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.geometry import geometry_of, index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at
 
@@ -73,7 +73,7 @@ class Answers:
     def opened(self) -> Iterator[Answers]:
         """With its files open, as long as questions are asked."""
         self.files = index_files(self.store, index_geometry(self.store))
-        with LogReader(self.store.log_files) as self.log, StartedStore(self.store, self.release) as self.started:
+        with LogReader(self.store.log_files) as self.log, RecoveredStore(self.store, self.release) as self.started:
             yield self
         for file in self.files:
             file.close()

@@ -24,7 +24,7 @@ from rmqctl.rocketmq.query.offset import get_message
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.geometry import index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.interop.judge import class_path, has_java, java
@@ -130,7 +130,7 @@ def test_by_key(release: str, ask: Any, stores: tuple[Path, Path]) -> None:
 def test_by_time_and_offset(release: str, ask: Any, stores: tuple[Path, Path]) -> None:
     questions = list(queue_questions(release))
     answers = ask(stores[0], questions)
-    with StartedStore(open_store_at(str(stores[1])), Release.parse(release)) as started:
+    with RecoveredStore(open_store_at(str(stores[1])), Release.parse(release)) as started:
         for question, answer in zip(questions, answers, strict=True):
             with open_queue(started, question[1], question[2]) as view:
                 if question[0] == "time":

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from rmqctl.arrow import times
-from rmqctl.rocketmq.dump.record import Show, show_properties
+from rmqctl.rocketmq.dump.record import RowOptions, show_properties
 from rmqctl.rocketmq.log.columns import Texts, pairs_of
 from rmqctl.rocketmq.tables import columns
 from rmqctl.rocketmq.tables.columns import BodyOption, split_size, table_options
@@ -111,7 +111,7 @@ _PAIRS = st.lists(
 _TEXT = st.one_of(_PIECE, _PAIRS.map(lambda pairs: b"".join(n + b"\x01" + v + b"\x02" for n, v in pairs)))
 
 
-class _Texts(Show):
+class _Texts(RowOptions):
     @property
     def value(self) -> Any:
         return name_of

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.files.tree import LocalTree
-from rmqctl.repair.edited_file import Overlay, Runs
+from rmqctl.repair.edited_file import Overlay, WrittenRanges
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes
 
 CONTENT = bytes(range(1, 200))
@@ -118,8 +118,8 @@ def test_nothing_below_changes(tree: LocalTree) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.binary(max_size=12)), max_size=14), st.integers(0, 50))
 def test_runs_hold_what_was_written_last(writes: list[tuple[int, bytes]], size: int) -> None:
-    """Runs that touch or overlap are one, and a buffer gets what lies over it from any place on."""
-    runs, expected, written = Runs(), bytearray(b"." * 60), set[int]()
+    """WrittenRanges that touch or overlap are one, and a buffer gets what lies over it from any place on."""
+    runs, expected, written = WrittenRanges(), bytearray(b"." * 60), set[int]()
     for offset, data in writes:
         runs.put(offset, data)
         expected[offset : offset + len(data)] = data

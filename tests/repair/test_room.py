@@ -12,7 +12,7 @@ import pytest
 
 from rmqctl.errors import Refused
 from rmqctl.repair import Create, Cut, Extend, Overwrite, Quarantine, apply, undo
-from rmqctl.repair.changes import draft
+from rmqctl.repair.changes import changes_of
 from rmqctl.repair.write_journal import room_needed
 from tests.repair.faults import QuickLayer
 from tests.repair.stores import INDEX, LOG, QUEUE, plan_of, put, rich_plan, state_of
@@ -70,7 +70,7 @@ def plan_with_much(shop: Workshop, log: Path | str = "log") -> object:
 def test_one_disk(shop: Workshop) -> None:
     plan = plan_with_much(shop)
     device = shop.root.stat().st_dev
-    needed = room_needed(draft(plan, "0001"), shop.base)
+    needed = room_needed(changes_of(plan, "0001"), shop.base)
     assert set(needed) == {device}
     assert 6 * LARGE < needed[device] < 6.5 * LARGE  # four new files, and the bytes of one on both sides
     before = state_of(shop.home)
@@ -88,7 +88,7 @@ def test_three_disks(shop: Workshop, disks: list[Path]) -> None:
     journals, log = disks
     plan = plan_with_much(shop, log)
     store, journal, third = (path.stat().st_dev for path in (shop.root, journals, log))
-    needed = room_needed(draft(plan, "0001"), journals)
+    needed = room_needed(changes_of(plan, "0001"), journals)
     assert set(needed) == {store, journal, third}
     assert needed[store] == 3 * LARGE  # the new files
     assert needed[third] == LARGE + 2000

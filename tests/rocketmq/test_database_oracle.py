@@ -18,7 +18,7 @@ from rmqctl.rocketmq.query.lag import progress_of
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.state.config import offsets_of
 from rmqctl.rocketmq.store.locate import open_store_at
 
@@ -35,8 +35,8 @@ def asked(name: str, kind: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def started(request: pytest.FixtureRequest) -> Iterator[StartedStore]:
-    with StartedStore(open_store_at(str(golden.pristine(request.param))), Release(5, 5, 0)) as opened:
+def started(request: pytest.FixtureRequest) -> Iterator[RecoveredStore]:
+    with RecoveredStore(open_store_at(str(golden.pristine(request.param))), Release(5, 5, 0)) as opened:
         yield opened
 
 
@@ -45,7 +45,7 @@ def stores() -> Any:
 
 
 @stores()
-def test_ranges(started: StartedStore, name: str) -> None:
+def test_ranges(started: RecoveredStore, name: str) -> None:
     wrong = []
     for answer in asked(name, "range"):
         with open_queue(started, answer["topic"], answer["queueId"]) as view:
@@ -55,7 +55,7 @@ def test_ranges(started: StartedStore, name: str) -> None:
 
 
 @stores()
-def test_offsets_by_time(started: StartedStore, name: str) -> None:
+def test_offsets_by_time(started: RecoveredStore, name: str) -> None:
     wrong = []
     for answer in asked(name, "offsetByTime"):
         with open_queue(started, answer["topic"], answer["queueId"]) as view:
@@ -66,7 +66,7 @@ def test_offsets_by_time(started: StartedStore, name: str) -> None:
 
 
 @stores()
-def test_messages_by_offset(started: StartedStore, name: str) -> None:
+def test_messages_by_offset(started: RecoveredStore, name: str) -> None:
     wrong = []
     for answer in asked(name, "getMessage"):
         with open_queue(started, answer["topic"], answer["queueId"]) as view:
@@ -78,7 +78,7 @@ def test_messages_by_offset(started: StartedStore, name: str) -> None:
 
 
 @stores()
-def test_group_offsets(started: StartedStore, name: str) -> None:
+def test_group_offsets(started: RecoveredStore, name: str) -> None:
     recorded = golden.oracle(name)["broker"]
     wanted = {
         (o.group, o.topic, o.queue_id, o.offset)
@@ -100,7 +100,7 @@ def _reached_later(name: str) -> set[Any]:
 
 
 @stores()
-def test_consumer_lag(started: StartedStore, name: str, rmqctl: Any) -> None:
+def test_consumer_lag(started: RecoveredStore, name: str, rmqctl: Any) -> None:
     rows = [json.loads(line) for line in rmqctl("lag", golden.pristine(name), "-o", "jsonl").stdout.splitlines()]
     found = {(r["group"], r["topic"], r["queue_id"]): (r["consumer_offset"], r["max_offset"]) for r in rows}
     for answer in golden.oracle(name)["answers"]:

@@ -16,7 +16,7 @@ from formats.text import java_hash
 from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.record import Show, raw
+from rmqctl.rocketmq.dump.record import RowOptions, raw
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.scan import Extent, scan
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 @cache
 def every() -> list[Row]:
     """All messages of a store, with bodies."""
-    request = Request(show=Show(body=True))
+    request = Request(show=RowOptions(body=True))
     return [row for row in Dump.of_store(_store(), request).rows() if row["kind"] == "message"]
 
 

@@ -17,14 +17,14 @@ from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.query.lag import LagRow, lag_rows
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.locate import open_store_at
 
 Golden = Callable[[str], Path]
 
 
 def rows_of(root: Path, release: str, **wanted: str) -> list[LagRow]:
-    with StartedStore(open_store_at(str(root)), Release.parse(release)) as started:
+    with RecoveredStore(open_store_at(str(root)), Release.parse(release)) as started:
         return list(lag_rows(started, **wanted))
 
 

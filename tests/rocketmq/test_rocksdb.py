@@ -17,7 +17,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.queues.rocksdb import open_queues
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.queues import DatabaseQueue
 
@@ -65,7 +65,7 @@ def test_queries(name: str, rmqctl: Any) -> None:
 @pytest.mark.parametrize("name", [CLEAN, CRASH])
 def test_offsets_by_time(name: str) -> None:
     times = [r["storeTimestamp"] for r in records(name) if (r["topic"], r["queueId"]) == ("RocksB", 3)]
-    with StartedStore(open_store_at(str(golden.pristine(name))), Release(5, 5, 0)) as started:
+    with RecoveredStore(open_store_at(str(golden.pristine(name))), Release(5, 5, 0)) as started:
         view = open_queue(started, "RocksB", 3)
         for time in range(times[0] - 2, times[-1] + 3):
             lower = next((i for i, t in enumerate(times) if t >= time), len(times))
@@ -75,7 +75,7 @@ def test_offsets_by_time(name: str) -> None:
 
 def test_the_nearest_message_before_5_3_0() -> None:
     times = [r["storeTimestamp"] for r in records(CLEAN) if (r["topic"], r["queueId"]) == ("RocksB", 3)]
-    with StartedStore(open_store_at(str(golden.pristine(CLEAN))), Release(5, 2, 0)) as started:
+    with RecoveredStore(open_store_at(str(golden.pristine(CLEAN))), Release(5, 2, 0)) as started:
         view = open_queue(started, "RocksB", 3)
         for time in range(times[0] - 2, times[-1] + 3):
             assert abs(times[offset_by_time(view, time)] - time) == min(abs(t - time) for t in times)

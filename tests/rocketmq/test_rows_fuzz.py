@@ -15,7 +15,7 @@ from fixtures import golden
 from rmqctl.errors import NotAStore
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.record import Show
+from rmqctl.rocketmq.dump.record import RowOptions
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.store.locate import open_store
 
@@ -63,7 +63,7 @@ def test_damaged_files(name: str, edits: list[tuple[int, bytes]], cut: int | Non
 def _dump(root: Path, selection: str) -> None:
     store = open_store(LocalTree(root), selection=selection)
     try:
-        list(Dump.of_store(store, Request(show=Show(body=True, raw_body=True, body_limit=10))).rows())
+        list(Dump.of_store(store, Request(show=RowOptions(body=True, raw_body=True, body_limit=10))).rows())
         rows = list(Dump.of_store(store, Request()).rows())
     except NotAStore:
         return

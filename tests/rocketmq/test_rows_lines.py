@@ -18,7 +18,7 @@ from rmqctl.rocketmq.dump import lines
 from rmqctl.rocketmq.dump.dump import Dump
 from rmqctl.rocketmq.dump.lines import MessageLines, PropertyTexts
 from rmqctl.rocketmq.dump.log import MessageRows, crc_flags
-from rmqctl.rocketmq.dump.record import Show
+from rmqctl.rocketmq.dump.record import RowOptions
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.columns import Texts
@@ -56,8 +56,8 @@ def both(log: bytes) -> tuple[list[bytes], list[bytes]]:
     """The lines by columns, and by objects."""
     block = block_of(log)
     ok = crc_flags(block)[1]
-    rows = MessageRows(Show()).rows(block, ok)
-    return MessageLines(Show()).lines(block, ok).to_pylist(), [orjson.dumps(row) + b"\n" for row in rows]
+    rows = MessageRows(RowOptions()).rows(block, ok)
+    return MessageLines(RowOptions()).lines(block, ok).to_pylist(), [orjson.dumps(row) + b"\n" for row in rows]
 
 
 @given(st.lists(PROPERTIES, min_size=1, max_size=8))

@@ -13,7 +13,7 @@ from formats.rocketmq.message import Magic, SysFlag, encode_record
 from rmqctl.files.local import BytesSource
 from rmqctl.release import Release
 from rmqctl.rocketmq.dump.log import MessageRows, crc_flags
-from rmqctl.rocketmq.dump.record import ROW_KEYS, Show
+from rmqctl.rocketmq.dump.record import ROW_KEYS, RowOptions
 from rmqctl.rocketmq.log.scan import Extent, scan
 from tests.rocketmq.log_files import item, record
 
@@ -31,11 +31,11 @@ CONTRACT = """{"kind":"message","file":"commitlog/00000000000000000000","positio
  "properties":{"KEYS":"order1","TAGS":"TagA"},"transaction":"none","compression":"none","body_size":5}"""
 
 
-def row_of(fields: dict[str, Any], show: Show | None = None) -> dict[str, Any]:
+def row_of(fields: dict[str, Any], show: RowOptions | None = None) -> dict[str, Any]:
     """The row of one record alone in a file."""
     source = BytesSource(encode_record(fields))
     (block,) = scan(source, Extent("commitlog/00000000000000000000", 0))
-    (row,) = MessageRows(show or Show()).rows(block, crc_flags(block)[1])
+    (row,) = MessageRows(show or RowOptions()).rows(block, crc_flags(block)[1])
     return row
 
 
@@ -84,8 +84,8 @@ def test_odd_properties(properties: bytes, shown: dict[str, Any]) -> None:
 
 def test_properties_as_old_brokers_read_them() -> None:
     fields = record(properties=b"a\x01b\x01c\x02\x01v\x02KEYS\x01k\x02")
-    assert row_of(fields, Show(release=Release(4, 9, 0)))["properties"] == {"": "v", "KEYS": "k"}
-    assert row_of(fields, Show(release=Release(4, 9, 1)))["properties"] == {"a": "b\x01c", "KEYS": "k"}
+    assert row_of(fields, RowOptions(release=Release(4, 9, 0)))["properties"] == {"": "v", "KEYS": "k"}
+    assert row_of(fields, RowOptions(release=Release(4, 9, 1)))["properties"] == {"a": "b\x01c", "KEYS": "k"}
 
 
 def test_keys_are_split_at_single_spaces_and_empty_parts_dropped() -> None:
@@ -110,7 +110,7 @@ def test_wrong_crc_and_the_crc_of_an_empty_body() -> None:
 def test_body_decompressed_beside_the_stored_one() -> None:
     body = "grün\n".encode() * 40
     fields = record(body=zlib.compress(body), sys_flag=int(SysFlag.COMPRESSED) | 3 << 8)
-    row = row_of(fields, Show(body=True, raw_body=True))
+    row = row_of(fields, RowOptions(body=True, raw_body=True))
     assert (row["compression"], row["body_size"]) == ("zlib", len(fields["body"]))
     assert (row["body_size_decompressed"], row["body"]) == (len(body), body.decode())
     assert row["raw_body"] == {"base64": row["raw_body"]["base64"]}
@@ -118,19 +118,19 @@ def test_body_decompressed_beside_the_stored_one() -> None:
 
 
 def test_body_that_is_no_compressed_data() -> None:
-    row = row_of(record(sys_flag=1), Show(body=True))
+    row = row_of(record(sys_flag=1), RowOptions(body=True))
     assert row["body"] is None and row["body_size_decompressed"] is None
     assert row["body_error"].startswith("is no zlib data")
 
 
 def test_body_limit_keeps_whole_characters() -> None:
-    row = row_of(record(body="aé".encode()), Show(body=True, body_limit=2))
+    row = row_of(record(body="aé".encode()), RowOptions(body=True, body_limit=2))
     assert (row["body"], row["body_truncated"]) == ("a", True)
-    assert "body_truncated" not in row_of(record(), Show(body=True, body_limit=5))
+    assert "body_truncated" not in row_of(record(), RowOptions(body=True, body_limit=5))
 
 
 def test_redaction_leaves_topics_and_offsets() -> None:
-    plain, row = row_of(record(), Show(body=True)), row_of(record(), Show(body=True, redact=True))
+    plain, row = row_of(record(), RowOptions(body=True)), row_of(record(), RowOptions(body=True, redact=True))
     digest = {text: "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:12] for text in ("order1", "TagA", "hello")}
     assert row["properties"] == {"KEYS": digest["order1"], "TAGS": digest["TagA"]}
     assert (row["keys"], row["tags"], row["body"]) == ([digest["order1"]], digest["TagA"], digest["hello"])
@@ -140,7 +140,7 @@ def test_redaction_leaves_topics_and_offsets() -> None:
 
 def test_inner_batch_opens_up() -> None:
     body = item(b"one", b"KEYS\x01k1\x02", 7) + item(b"two", b"TAGS\x01t")
-    row = row_of(record(body=body, sys_flag=0xC0, queue_offset=10), Show(body=True))
+    row = row_of(record(body=body, sys_flag=0xC0, queue_offset=10), RowOptions(body=True))
     assert [(i["queue_offset"], i["flag"], i["keys"], i["tags"], i["body"]) for i in row["inner"]] == [
         (10, 7, ["k1"], None, "one"),
         (11, 0, [], "t", "two"),

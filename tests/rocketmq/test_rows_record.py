@@ -9,15 +9,17 @@ import pytest
 
 from fixtures import golden
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.record import RecordRows, Show
+from rmqctl.rocketmq.dump.record import RecordRows, RowOptions
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.store.locate import open_store_at
 
 
 @pytest.mark.parametrize("name", ["4.9.8-clean", "5.5.0-clean"])
-@pytest.mark.parametrize("show", [Show(), Show(body=True, body_limit=40), Show(raw_body=True, redact=True)])
-def test_every_record_has_the_row_of_the_dump(name: str, show: Show) -> None:
+@pytest.mark.parametrize(
+    "show", [RowOptions(), RowOptions(body=True, body_limit=40), RowOptions(raw_body=True, redact=True)]
+)
+def test_every_record_has_the_row_of_the_dump(name: str, show: RowOptions) -> None:
     store = open_store_at(str(golden.pristine(name)))
     bases = {file.name: file.base for file in store.log_files}
     with LogReader(store.log_files) as log:

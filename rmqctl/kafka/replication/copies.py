@@ -92,7 +92,7 @@ class Copy:
 
     Attributes:
         name: what to call it.
-        files: its segments, or loose files of it.
+        files: its segments, or lone files of it.
         batches: the sound ones, ascending by offset; none overlaps the one before.
         damage: places that hold no batch and should, and fields that are damaged.
         misplaced: batches whose offsets are in no order with the others, and that no neighbours explain.
@@ -231,7 +231,7 @@ def copy_at(
     advance: Advance = lambda _: None,
     loaded: LoadedPartition | None = None,
 ) -> Copy:
-    """Return a partition, as far as the user pointed at it: one file, or all of it; loose files where there is nothing
+    """Return a partition, as far as the user pointed at it: one file, or all of it; lone files where there is nothing
     else.
 
     Args:
@@ -242,8 +242,8 @@ def copy_at(
         return copy_of_files(name, [only[1]], advance=advance)
     if log.segments:
         return copy_of(log, name, advance, loaded)
-    loose = [file for file in log.partition.files if file.kind is FileKind.LOG and not file.is_leftover]
-    return copy_of_files(name, loose, log.partition, advance=advance)
+    lone = [file for file in log.partition.files if file.kind is FileKind.LOG and not file.is_leftover]
+    return copy_of_files(name, lone, log.partition, advance=advance)
 
 
 def copy_of_files(

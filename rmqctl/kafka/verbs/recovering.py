@@ -17,7 +17,7 @@ from rmqctl.kafka.releases import COMPARED
 from rmqctl.kafka.replication.elect import Disk, each_following
 from rmqctl.kafka.rows import batch_rows
 from rmqctl.kafka.state.replicas import Replicas, release_shown
-from rmqctl.kafka.verbs.mending import annotate
+from rmqctl.kafka.verbs.planning import annotate
 from rmqctl.release import Release, newer_than_known
 from rmqctl.text import number_of, what_a_start_leaves
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from formats.rocketmq.message import COMPRESSION, TRANSACTION, SysFlag
 from rmqctl.rocketmq.dump.log import MessageRows, ShownRecords, hosts_v4, id_bytes, merged
-from rmqctl.rocketmq.dump.record import VERSIONS, Row, Show, host_text, transaction
+from rmqctl.rocketmq.dump.record import VERSIONS, Row, RowOptions, host_text, transaction
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
 from rmqctl.rocketmq.log.columns import Texts, properties_of
 from rmqctl.rocketmq.log.record import compression
@@ -315,10 +315,10 @@ _CLOSE = 64
 class MessageLines:
     """Turns blocks into JSON lines; keeps what recurs from block to block."""
 
-    def __init__(self, show: Show) -> None:
+    def __init__(self, show: RowOptions) -> None:
         """
         Args:
-            show: a plain one (:attr:`~Show.is_plain`); it decides how odd properties are read.
+            show: a plain one (:attr:`~RowOptions.is_plain`); it decides how odd properties are read.
         """
         self._rows = MessageRows(show)
         self._properties = PropertyTexts((b"TAGS", b"KEYS", b"UNIQ_KEY"))

@@ -22,7 +22,7 @@ from rmqctl.rocketmq.dump.record import (
     VERSIONS,
     RecordRows,
     Row,
-    Show,
+    RowOptions,
     host_text,
     show_properties,
     transaction,
@@ -72,7 +72,7 @@ class LogDump:
 
     log: CommitLog
     wanted: Filter = field(default_factory=Filter)
-    show: Show = field(default_factory=Show)
+    show: RowOptions = field(default_factory=RowOptions)
     limit: int | None = None
     under: str = ""
     hidden: int = 0
@@ -291,7 +291,7 @@ def crc_flags(block: Block) -> tuple[npt.NDArray[np.int64], Flags]:
 class MessageRows(RecordRows):
     """Turns blocks into rows; keeps the texts of hosts from block to block."""
 
-    def __init__(self, show: Show) -> None:
+    def __init__(self, show: RowOptions) -> None:
         super().__init__(show)
         self.hosts = HostNames()
 

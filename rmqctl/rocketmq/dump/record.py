@@ -54,7 +54,7 @@ STRICT_PROPERTIES_UNTIL = Release(4, 9, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class RowOptions:
     """Choices of the user.
 
     Attributes:
@@ -107,7 +107,7 @@ FIELDS: Fields = {
 
 
 def compile_format(text: str) -> Callable[[Mapping[str, Any]], bytes]:
-    """Return a function from a message's row (made with ``Show(body=True)``) to bytes.
+    """Return a function from a message's row (made with ``RowOptions(body=True)``) to bytes.
 
     Raises:
         ValueError: a ``%`` or ``\\`` is followed by nothing that has a meaning.
@@ -135,7 +135,7 @@ class Properties:
     all: dict[str, Text]
 
 
-def show_properties(raw: bytes, show: Show) -> Properties:
+def show_properties(raw: bytes, show: RowOptions) -> Properties:
     """Decode a properties text as the wanted release does and show its values as wanted; never raises on bytes."""
     found = dict(split_properties(raw, strict=show.strict))
     value = show.value
@@ -188,7 +188,7 @@ def host_text(raw: bytes) -> str:
 class RecordRows:
     """Turns decoded records into rows."""
 
-    def __init__(self, show: Show) -> None:
+    def __init__(self, show: RowOptions) -> None:
         self.show = show
 
     def row(self, fields: dict[str, Any], file: str, position: int) -> Row:

@@ -20,7 +20,7 @@ from rmqctl.rocketmq.dump.files import DLedgerDump, database_rows, entry_index_r
 from rmqctl.rocketmq.dump.kinds import first_offset, kind_of
 from rmqctl.rocketmq.dump.log import LogDump, is_under
 from rmqctl.rocketmq.dump.queues import ExtensionFiles, QueueName, batch_rows, extension_rows, queue_rows
-from rmqctl.rocketmq.dump.record import Row, Show
+from rmqctl.rocketmq.dump.record import Row, RowOptions
 from rmqctl.rocketmq.findings.state import FILE_STRAY
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.log.filters import Filter
@@ -54,7 +54,7 @@ class Request:
     """
 
     wanted: Filter = field(default_factory=Filter)
-    show: Show = field(default_factory=Show)
+    show: RowOptions = field(default_factory=RowOptions)
     limit: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 

@@ -23,7 +23,7 @@ from rmqctl.rocketmq.query.records import Record, RecordReader
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.query.units import Unit
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 
@@ -89,7 +89,7 @@ class Reading:
         store = self._store()
         files = index_files(store, IndexGeometry(self.config.index_slots, self.config.index_entries))
         try:
-            with StartedStore(store, self.config.release) as started:
+            with RecoveredStore(store, self.config.release) as started:
                 return by_key_in(files, started.log, query, Trace(on=False)).messages
         finally:
             for file in files:
@@ -115,7 +115,7 @@ class Reading:
 
     def records(self, offsets: Sequence[int]) -> list[Record | None]:
         """Return the records at physical offsets; None where there is none."""
-        with StartedStore(self._store(), self.config.release) as started:
+        with RecoveredStore(self._store(), self.config.release) as started:
             reader = RecordReader(started.log, Trace(on=False))
             found = [reader.at(offset) for offset in offsets]
             return [record if isinstance(record, Record) else None for record in found]
@@ -129,7 +129,7 @@ class Reading:
     @contextmanager
     def _view(self, topic: str, queue_id: int) -> Iterator[QueueView]:
         with (
-            StartedStore(self._store(), self.config.release) as started,
+            RecoveredStore(self._store(), self.config.release) as started,
             open_queue(started, topic, queue_id) as view,
         ):
             state = self.dispatching.reput.simple((topic.encode("utf-8", "surrogateescape"), queue_id))

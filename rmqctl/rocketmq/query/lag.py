@@ -17,7 +17,7 @@ from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.steps import TraceStep
 from rmqctl.rocketmq.query.time import unit_at
 from rmqctl.rocketmq.queues.ranges import log_end
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.state.config import (
     ConsumerOffset,
     consumer_offsets,
@@ -32,7 +32,7 @@ from rmqctl.rocketmq.state.config import (
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, RocketMQStore, is_queue_id
 
 
-def queues_of_topic(started: StartedStore, topic: str) -> list[int]:
+def queues_of_topic(started: RecoveredStore, topic: str) -> list[int]:
     """Ids of the topic's queues, ascending: those on disk, in the database, or that topics.json gives it.
 
     Raises:
@@ -46,7 +46,7 @@ def queues_of_topic(started: StartedStore, topic: str) -> list[int]:
     return sorted(found)
 
 
-def topics_of(started: StartedStore) -> list[str]:
+def topics_of(started: RecoveredStore) -> list[str]:
     """Every topic that has a queue or is in topics.json, sorted.
 
     Raises:
@@ -58,7 +58,7 @@ def topics_of(started: StartedStore) -> list[str]:
     return sorted(names)
 
 
-def wanted_queues(started: StartedStore, topic: str, queue_id: int | None) -> list[int] | TraceStep:
+def wanted_queues(started: RecoveredStore, topic: str, queue_id: int | None) -> list[int] | TraceStep:
     """Return the queues that ``TOPIC`` or ``TOPIC/QUEUE`` means; where it means none, the sentence that says so.
 
     Topics that only the log knows, because their queues are gone, count where a start of a broker makes them.
@@ -183,7 +183,7 @@ class Progress:
         return {group for group, _ in self.offsets}
 
 
-def progress_of(started: StartedStore) -> Progress:
+def progress_of(started: RecoveredStore) -> Progress:
     """All consumer offsets: JSON files with their fallback, light message queues, databases, which win.
 
     Raises:
@@ -195,7 +195,7 @@ def progress_of(started: StartedStore) -> Progress:
     return found
 
 
-def lag_rows(started: StartedStore, group: str | None = None, topic: str | None = None) -> Iterator[LagRow]:
+def lag_rows(started: RecoveredStore, group: str | None = None, topic: str | None = None) -> Iterator[LagRow]:
     """One row a group and queue, by group, topic and queue id; retry and dead-letter topics of a group included.
 
     Args:
@@ -210,7 +210,7 @@ def lag_rows(started: StartedStore, group: str | None = None, topic: str | None 
 class _Lag:
     """One pass over the groups of a store."""
 
-    def __init__(self, started: StartedStore) -> None:
+    def __init__(self, started: RecoveredStore) -> None:
         self.started = started
         self.progress = progress_of(started)
         self.now = log_end(started.store).store_timestamp

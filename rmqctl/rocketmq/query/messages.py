@@ -15,7 +15,7 @@ import numpy as np
 from formats.rocketmq.message import TRANSACTION
 from rmqctl.files.local import BytesSource
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
-from rmqctl.rocketmq.dump.record import RecordRows, Show
+from rmqctl.rocketmq.dump.record import RecordRows, RowOptions
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.query import steps
@@ -142,7 +142,7 @@ class UnitMessages:
         trace: takes note of records that cannot be read.
     """
 
-    def __init__(self, view: QueueView, show: Show, trace: Trace) -> None:
+    def __init__(self, view: QueueView, show: RowOptions, trace: Trace) -> None:
         self.view, self.trace = view, trace
         self._reader = RecordReader(view.log, trace, strict=show.strict)
         self._rows = RecordRows(show)

@@ -16,7 +16,7 @@ from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, MAX_EXT_ADDRESS
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.release import Release
-from rmqctl.rocketmq.dump.record import Show
+from rmqctl.rocketmq.dump.record import RowOptions
 from rmqctl.rocketmq.query.messages import Row, UnitMessages
 from rmqctl.rocketmq.query.queue_view import QueueView
 from rmqctl.rocketmq.query.records import Absence, Record
@@ -334,7 +334,7 @@ class OffsetQuestion:
     tag: str | None = None
     one_call: bool = False
     explain: bool = False
-    show: Show = field(default_factory=Show)
+    show: RowOptions = field(default_factory=RowOptions)
     wanted: Wanted | None = None
 
 

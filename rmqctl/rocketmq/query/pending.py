@@ -37,7 +37,7 @@ from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.queues.ranges import log_end
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.state.config import delay_offsets
 from rmqctl.rocketmq.store.databases import MESSAGES, POP, Database, has_database, open_database
 
@@ -57,7 +57,7 @@ Row = dict[str, Any]
 Timer = tuple[int, bytes]
 
 
-def pending_rows(started: StartedStore, what: str) -> Iterator[Row]:
+def pending_rows(started: RecoveredStore, what: str) -> Iterator[Row]:
     """One row a message; times are compared with that of the last message of the log, as nobody knows the broker's.
 
     Args:
@@ -69,7 +69,7 @@ def pending_rows(started: StartedStore, what: str) -> Iterator[Row]:
     yield from {"timer": _timers, "transaction": _transactions, "pop": _pop, "delay": _delays}[what](started)
 
 
-def _row(started: StartedStore, what: str, source: str, place: int, more: Row) -> Row:
+def _row(started: RecoveredStore, what: str, source: str, place: int, more: Row) -> Row:
     """Return a pending message; of a record that cannot be read no more than its place is known."""
     reader = RecordReader(started.log, Trace(on=False))
     record: Record | Absence | None = reader.at(place) if place >= 0 else None
@@ -89,7 +89,7 @@ def _row(started: StartedStore, what: str, source: str, place: int, more: Row) -
     return found | more
 
 
-def _of_topic(started: StartedStore, *topics: str, begin: int = 0) -> Iterator[Record]:
+def _of_topic(started: RecoveredStore, *topics: str, begin: int = 0) -> Iterator[Record]:
     wanted = Filter(topics, from_offset=begin or None)
     for part in search_log(started.store, Search(wanted)):
         yield from part.records
@@ -98,7 +98,7 @@ def _of_topic(started: StartedStore, *topics: str, begin: int = 0) -> Iterator[R
 # --- timers -------------------------------------------------------------------------------------------
 
 
-def _timers(started: StartedStore) -> Iterator[Row]:
+def _timers(started: RecoveredStore) -> Iterator[Row]:
     store = started.store
     if may_have_rows(store):
         with open_database(store, MESSAGES, "reading timer messages in RocksDB") as database:
@@ -111,7 +111,7 @@ def _timers(started: StartedStore) -> Iterator[Row]:
     yield from _shown_timers(started, "timerlog", timers)
 
 
-def _timer_rows(started: StartedStore, database: Database) -> Iterator[Row]:
+def _timer_rows(started: RecoveredStore, database: Database) -> Iterator[Row]:
     """Rows that are due after what was delivered; rows are not deleted on delivery."""
     delivered = mark_of(database.get(TIMER_FAMILY, TIMER_DELIVERED)) or 0
     timers: dict[Timer, int] = {}
@@ -142,7 +142,7 @@ def _add_timers(timers: dict[Timer, int], records: Iterator[Record], since: int)
             timers[due, record.properties.get(_UNIQUE_KEY, b"")] = record.physical_offset
 
 
-def _shown_timers(started: StartedStore, source: str, timers: dict[Timer, int]) -> Iterator[Row]:
+def _shown_timers(started: RecoveredStore, source: str, timers: dict[Timer, int]) -> Iterator[Row]:
     for (due, unique), place in sorted(timers.items()):
         yield _row(started, "timer", source, place, {"due_timestamp": due, "unique_key": _text(unique)})
 
@@ -150,7 +150,7 @@ def _shown_timers(started: StartedStore, source: str, timers: dict[Timer, int]) 
 # --- delays -------------------------------------------------------------------------------------------
 
 
-def _delays(started: StartedStore) -> Iterator[Row]:
+def _delays(started: RecoveredStore) -> Iterator[Row]:
     """Units of the delay queues from the offset on that is to be delivered next."""
     offsets = delay_offsets(started.store)
     for queue_id in queues_of_topic(started, SCHEDULE_TOPIC):
@@ -166,14 +166,14 @@ def _delays(started: StartedStore) -> Iterator[Row]:
 # --- transactions -------------------------------------------------------------------------------------
 
 
-def _transactions(started: StartedStore) -> Iterator[Row]:
+def _transactions(started: RecoveredStore) -> Iterator[Row]:
     yield from _classic(started)
     if may_have_rows(started.store):
         with open_database(started.store, MESSAGES, "reading half messages in RocksDB") as database:
             yield from _half_rows(started, database)
 
 
-def _classic(started: StartedStore) -> Iterator[Row]:
+def _classic(started: RecoveredStore) -> Iterator[Row]:
     """Half messages from the offset on that is checked next, without those that an op message names."""
     stored = progress_of(started).offsets.get((TRANSACTION_GROUP, HALF_TOPIC), {}).get(0)
     first = stored.offset if stored is not None else 0
@@ -191,7 +191,7 @@ def _classic(started: StartedStore) -> Iterator[Row]:
             yield _row(started, "transaction", HALF_TOPIC, record.physical_offset, more)
 
 
-def _half_rows(started: StartedStore, database: Database) -> Iterator[Row]:
+def _half_rows(started: RecoveredStore, database: Database) -> Iterator[Row]:
     halves: dict[int, int] = {}
     for key, value in database.rows(HALF_FAMILY):
         if has_half_key(key) and len(value) == HALF_VALUE.size:
@@ -210,7 +210,7 @@ def _half_rows(started: StartedStore, database: Database) -> Iterator[Row]:
 # --- pop ----------------------------------------------------------------------------------------------
 
 
-def _pop(started: StartedStore) -> Iterator[Row]:
+def _pop(started: RecoveredStore) -> Iterator[Row]:
     """Messages that pop consumers have taken and not acknowledged, by the time when they may be taken again."""
     store = started.store
     yield from _check_points(started)
@@ -223,7 +223,7 @@ def _pop(started: StartedStore) -> Iterator[Row]:
                 yield _pop_row(started, key, value, now)
 
 
-def _pop_row(started: StartedStore, key: bytes, value: bytes, now: int) -> Row:
+def _pop_row(started: RecoveredStore, key: bytes, value: bytes, now: int) -> Row:
     import orjson
     from construct import ConstructError
 
@@ -243,7 +243,7 @@ def _pop_row(started: StartedStore, key: bytes, value: bytes, now: int) -> Row:
     })  # fmt: skip
 
 
-def _taken(started: StartedStore, source: str, now: int, taken: Row) -> Row:
+def _taken(started: RecoveredStore, source: str, now: int, taken: Row) -> Row:
     """The row of a message that was popped, found by its queue offset."""
     with open_queue(started, taken["topic"], taken["queue_id"]) as view:
         found = view.at(taken["queue_offset"])
@@ -253,7 +253,7 @@ def _taken(started: StartedStore, source: str, now: int, taken: Row) -> Row:
     return _row(started, "pop", source, physical, more)
 
 
-def _check_points(started: StartedStore) -> Iterator[Row]:
+def _check_points(started: RecoveredStore) -> Iterator[Row]:
     """The same where it is kept in the log: check points of the revive topic, less the acknowledgements after them.
 
     What lies in front of the offset of the revive service is settled (PopReviveService).

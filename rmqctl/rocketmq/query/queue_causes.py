@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from formats.rocketmq.message import TRANSACTION
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
-from rmqctl.rocketmq.dump.record import Show
+from rmqctl.rocketmq.dump.record import RowOptions
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.messages import UnitMessages
 from rmqctl.rocketmq.query.offset import (
@@ -87,7 +87,7 @@ def _on_disk(view: QueueView, disk: QueueView, offset: int) -> TraceStep | None:
     place = disk.at(offset)
     unit = place[0].unit(place[1]) if place and disk.min_offset <= offset < disk.max_offset else None
     if unit is not None and not view.is_sound:
-        wrong = UnitMessages(disk, Show(), Trace(on=False)).why_not(unit)
+        wrong = UnitMessages(disk, RowOptions(), Trace(on=False)).why_not(unit)
         return wrong or _cut(view, offset)
     hole = hole_before(disk, offset) if unit is None else None
     if hole is None:

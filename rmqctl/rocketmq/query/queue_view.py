@@ -22,7 +22,7 @@ from rmqctl.rocketmq.queues.ranges import minimum_4, minimum_5
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
 from rmqctl.rocketmq.recovery.databases import RocksQueueImage
 from rmqctl.rocketmq.recovery.images import FileImage, QueueImage
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore, image_of
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore, image_of
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, OFFSET_DIGITS, QUEUES, QueueFiles, RocketMQStore
 
 RELEASE_5 = Release(5, 0, 0)
@@ -41,7 +41,7 @@ class QueueView:
         is_sound: nothing had to be worked out; the files on disk are the queue.
     """
 
-    started: StartedStore
+    started: RecoveredStore
     topic: str
     queue_id: int
     files: list[UnitFile] = field(default_factory=list)
@@ -155,7 +155,7 @@ class QueueView:
         return file.unit(len(file) - 1) if file else None
 
 
-def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
+def open_queue(started: RecoveredStore, topic: str, queue_id: int) -> QueueView:
     """Return the queue; without files and units where there is none.
 
     Raises:
@@ -173,7 +173,7 @@ def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
     return recovered
 
 
-def queue_on_disk(started: StartedStore, topic: str, queue_id: int) -> QueueView:
+def queue_on_disk(started: RecoveredStore, topic: str, queue_id: int) -> QueueView:
     """Return the queue as it lies on disk, or in the database.
 
     Raises:

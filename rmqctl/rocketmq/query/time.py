@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.dump.record import Show
+from rmqctl.rocketmq.dump.record import RowOptions
 from rmqctl.rocketmq.query.messages import Row, UnitMessages
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.steps import Trace, rows_of
 from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit, UnitFile
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 
 BOUNDARIES_SINCE = Release(5, 1, 1)
 """First release with boundary types; before it the nearer neighbour is the answer."""
@@ -281,7 +281,7 @@ class TimeQuestion:
     time: int
     boundary: Boundary = Boundary.LOWER
     explain: bool = False
-    show: Show = field(default_factory=Show)
+    show: RowOptions = field(default_factory=RowOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +320,7 @@ class TimeAnswer:
         }
 
 
-def time_rows(started: StartedStore, topic: str, queues: Iterable[int], question: TimeQuestion) -> Iterator[Row]:
+def time_rows(started: RecoveredStore, topic: str, queues: Iterable[int], question: TimeQuestion) -> Iterator[Row]:
     """For each queue its answer and the message there; with ``explain`` the steps after them.
 
     Raises:

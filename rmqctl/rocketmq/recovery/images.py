@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from rmqctl.repair.edited_file import Runs
+from rmqctl.repair.edited_file import WrittenRanges
 from rmqctl.repair.edits import Create, Edit, Extend, changes
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.rules import DispatchRequest
@@ -57,7 +57,7 @@ class FileImage:
     size: int
     wrote: int
     file: StoreFile | None = None
-    written: Runs = field(default_factory=Runs)
+    written: WrittenRanges = field(default_factory=WrittenRanges)
 
     def units(self, dtype: np.dtype[np.void]) -> Units:
         """Return the units of the file as the broker would read them, shape (n,); at least one, and after them only

@@ -3,7 +3,7 @@
 It is what a broker of the store's release answers once it has started on the store (spec 6): the start cuts units
 that point to what is not in the log, and makes those of messages that no queue has yet. Of a store whose broker
 runs, and of one on which no broker would start, the files are taken as they lie. `queue_ends` and `queue_limits`
-answer for all queues at once, a :class:`StartedStore` for those who go on to ask for single queues.
+answer for all queues at once, a :class:`RecoveredStore` for those who go on to ask for single queues.
 """
 
 from __future__ import annotations
@@ -139,10 +139,10 @@ def _stretches(image: QueueImage, database: QueueDatabase | None) -> Iterator[tu
         yield physical, sizes, units["batch_size"].astype(np.int64) if batch else np.ones(len(units), np.int64)
 
 
-# --- a started store, for those who ask for single queues -------------------------------------------------
+# --- a recovered store, for those who ask for single queues ----------------------------------------------
 
 
-class StartedStore:
+class RecoveredStore:
     """A store as a broker of a release has it once it has started; opened once, asked for many queues.
 
     Use as a context manager.

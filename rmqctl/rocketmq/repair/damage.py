@@ -36,7 +36,7 @@ from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, signed
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
 from rmqctl.rocketmq.repair.placeholder import Setting
-from rmqctl.rocketmq.repair.queue_references import Claim, Range
+from rmqctl.rocketmq.repair.queue_references import QueueReference, Range
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.driver import Verification
@@ -95,7 +95,7 @@ class Holes:
     """
 
     breaks: list[Break] = field(default_factory=list)
-    unqueued: list[Claim] = field(default_factory=list)
+    unqueued: list[QueueReference] = field(default_factory=list)
     runs: dict[Key, _Run] = field(default_factory=dict)
 
     def join(self, other: Holes) -> None:
@@ -142,12 +142,12 @@ class Holes:
             found |= {(*key, offset) for offset in (run.next, run.first_offset - 1)}
         return frozenset(found)
 
-    def strayed(self) -> dict[int, Claim]:
+    def strayed(self) -> dict[int, QueueReference]:
         """Return records whose topic, queue or queue offset is proven wrong by the records around, with the right ones.
 
         Only single records count: both neighbours in the queue must agree on what is missing.
         """
-        found: dict[int, list[Claim]] = {}
+        found: dict[int, list[QueueReference]] = {}
         by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
         for own in self.breaks:
             following = by_first.get((own.topic, own.queue_id, own.before))
@@ -166,7 +166,7 @@ class Holes:
                 found.setdefault(run.first, []).extend(homes)
         return {physical: claims[0] for physical, claims in found.items() if len(claims) == 1}
 
-    def _at_ends(self) -> Iterator[Claim]:
+    def _at_ends(self) -> Iterator[QueueReference]:
         """Yield records without a unit after the last of their queue, with the queue offsets that are due there."""
         due = {key: run.next for key, run in self.runs.items()}
         for lost in self.unqueued:
@@ -175,7 +175,7 @@ class Holes:
                 due[key] += 1
                 yield lost
 
-    def _homes(self, key: Key, offset: int, physical: int) -> Iterator[Claim]:
+    def _homes(self, key: Key, offset: int, physical: int) -> Iterator[QueueReference]:
         """Queues in which exactly this record is missing at this place, but for its topic or its queue id."""
         for hole in self.holes:
             fits = hole.missing == 1 and hole.expected == offset and hole.after < physical < hole.before
@@ -188,7 +188,7 @@ class HoleFinder:
 
     def __init__(self, ids: TextIds) -> None:
         self._breaks: list[Break] = []
-        self._unqueued: list[Claim] = []
+        self._unqueued: list[QueueReference] = []
         self._ids = ids
         self._runs: dict[tuple[int, int], _Run] = {}
 
@@ -236,7 +236,7 @@ class HoleFinder:
         return self._ids.texts[key[0]].decode("utf-8", "surrogateescape"), signed(key[1] & 0xFFFFFFFF)
 
 
-def _is_in(lost: Claim, hole: Break) -> bool:
+def _is_in(lost: QueueReference, hole: Break) -> bool:
     """Whether a record lies where its own queue misses its own offset."""
     is_own = (lost.topic, lost.queue_id) == (hole.topic, hole.queue_id)
     return is_own and hole.expected <= lost.queue_offset < hole.offset and hole.after < lost.physical < hole.before
@@ -254,8 +254,8 @@ def _is_flipped(own: Break) -> bool:
     return is_absurd and span_of(pattern.to_bytes(8, "big")) <= LONGEST_BURST
 
 
-def _claim(key: Key, offset: int, physical: int) -> Claim:
-    return Claim(*key, offset, physical, source=SOURCE)
+def _claim(key: Key, offset: int, physical: int) -> QueueReference:
+    return QueueReference(*key, offset, physical, source=SOURCE)
 
 
 def _is_near(one: Key, other: Key) -> bool:
@@ -325,10 +325,10 @@ class LogDamage:
     stale: list[Finding] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     holes: list[Break] = field(default_factory=list)
-    strayed: dict[int, Claim] = field(default_factory=dict)
+    strayed: dict[int, QueueReference] = field(default_factory=dict)
     doubtful: frozenset[int] = frozenset()
     beside: frozenset[tuple[str, int, int]] = frozenset()
-    unqueued: list[Claim] = field(default_factory=list)
+    unqueued: list[QueueReference] = field(default_factory=list)
     compressions: Counter[int] = field(default_factory=Counter)
     end: int = 0
     last_time: int = 0

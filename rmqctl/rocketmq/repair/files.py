@@ -30,9 +30,9 @@ from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of
 from rmqctl.rocketmq.repair.damage import Break, LogDamage, setting_of
 from rmqctl.rocketmq.repair.gaps import bridge
-from rmqctl.rocketmq.repair.mending import Replica
+from rmqctl.rocketmq.repair.log_repair import Replica
 from rmqctl.rocketmq.repair.placeholder import Setting
-from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Claim, Claims, claims_into
+from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, QueueReference, QueueReferences, references_into
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     COMMIT_LOG,
@@ -233,7 +233,7 @@ def _no_log(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -
                     (Create(name, data, size=file.size),),
                 )
         return
-    claims = claims_into(store, [(0, 1 << 62)])
+    claims = references_into(store, [(0, 1 << 62)])
     size, end = geometry.commit_log_file_size, claims.end
     if "mappedFileSizeCommitLog" not in store.settings or not end:
         why = (
@@ -252,14 +252,14 @@ class _Filler:
         self.files, self.size, self.replica = files, size, replica
         self.store = store
         self._holes: list[Break] = []
-        self._claims = Claims(())
+        self._claims = QueueReferences(())
 
     def steps(self, gaps: list[Finding], damage: LogDamage) -> Iterator[Step]:
         ranges = [(g.physical_offset or 0, (g.physical_offset or 0) + g.size) for g in gaps]
         self._holes = damage.holes
         beside = [(max(h.after, 0), h.before) for h in self._holes]  # other ranges may be destroyed in the same hole
         sound = [(m.physical, m.physical + 1) for m in damage.missing]
-        claims = claims_into(self.store, [*ranges, *beside, *sound])
+        claims = references_into(self.store, [*ranges, *beside, *sound])
         self._claims = claims.without_false(damage.missing, damage.doubtful)
         for gap, (begin, end) in zip(gaps, ranges, strict=True):
             for base in range(begin, end - self.size + 1, self.size):
@@ -276,15 +276,15 @@ class _Filler:
     def _made_again(self, name: str, base: int) -> Step:
         end = base + self.size
         claims = self._claims.inside(base, end - 8)
-        loose = [
-            Claim(h.topic, h.queue_id, offset, -1, source="hole in the queue offsets of the log")
+        unplaced = [
+            QueueReference(h.topic, h.queue_id, offset, -1, source="hole in the queue offsets of the log")
             for h in self._holes
             if h.after < base and h.before >= end
             for offset in range(h.expected, h.expected + min(h.missing, self.size // SMALLEST))
             if (h.topic, h.queue_id, offset) not in self._claims.places
         ]
-        known = self._claims.every() if loose else ()
-        made = bridge(base, end, claims, loose, self._setting(base), at_end=True, light=self._light, known=known)
+        known = self._claims.every() if unplaced else ()
+        made = bridge(base, end, claims, unplaced, self._setting(base), at_end=True, light=self._light, known=known)
         assert made is not None  # a whole file has room for a blank record
         count = len(made.placed)
         what = f"make the file anew with {number_of(count, 'placeholder')}"
@@ -292,7 +292,7 @@ class _Filler:
         edit = Create(name, made.data.rstrip(b"\0"), size=self.size)
         return Step(LOG_GAP.id, name, what, why, (edit,), loses=count + len(made.unplaced))
 
-    def _light(self, physical: int) -> list[Claim]:
+    def _light(self, physical: int) -> list[QueueReference]:
         return [c for c in self._claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
 
     def _setting(self, base: int) -> Setting:

@@ -21,15 +21,15 @@ from rmqctl.repair.edits import Step
 from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.repair.damage import Gap
 from rmqctl.rocketmq.repair.heal import heal
-from rmqctl.rocketmq.repair.mending import Mending, left
+from rmqctl.rocketmq.repair.log_repair import LogRepair, left
 from rmqctl.rocketmq.repair.placeholder import Setting, blank, filler, placeholder
-from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Claim
+from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, QueueReference
 from rmqctl.text import number_of
 
 _ENTRY = plan_of(DLedgerEntry)
 
 
-class Loose:
+class Unplaced:
     """Each message waits for free room after its predecessor in the queue and in front of its successor.
 
     A placeholder anywhere else would be dispatched out of order, and brokers then shift the queue.
@@ -39,18 +39,18 @@ class Loose:
         known: messages whose places in the log are known, at least those of the same queues.
     """
 
-    def __init__(self, messages: Sequence[Claim], known: Iterable[Claim]) -> None:
+    def __init__(self, messages: Sequence[QueueReference], known: Iterable[QueueReference]) -> None:
         places = _places(messages, known)
         bounds = [(*_bounds(m, places[m.topic, m.queue_id]), m) for m in messages]
         self._waiting = deque(sorted(bounds, key=lambda bound: bound[0]))
-        self._ready: deque[tuple[int, Claim]] = deque()
-        self._late: list[Claim] = []
+        self._ready: deque[tuple[int, QueueReference]] = deque()
+        self._late: list[QueueReference] = []
 
     def __len__(self) -> int:
         """How many may still be placed here or later."""
         return len(self._waiting) + len(self._ready)
 
-    def first(self, begin: int, end: int) -> Claim | None:
+    def first(self, begin: int, end: int) -> QueueReference | None:
         """Return the next message whose place may be the free range; None where no message fits there."""
         while self._waiting and self._waiting[0][0] < begin:
             _, after, message = self._waiting.popleft()
@@ -64,11 +64,11 @@ class Loose:
         """How many wait for room where :meth:`first` looked last."""
         return len(self._ready)
 
-    def take(self) -> Claim:
+    def take(self) -> QueueReference:
         """Return the message that :meth:`first` gave: it has a place now."""
         return self._ready.popleft()[1]
 
-    def unplaced(self) -> list[Claim]:
+    def unplaced(self) -> list[QueueReference]:
         """Those without a place."""
         return [*self._late, *(m for _, m in self._ready), *(m for _, _, m in self._waiting)]
 
@@ -76,7 +76,7 @@ class Loose:
 Places = dict[tuple[str, int], list[tuple[int, int]]]
 
 
-def _places(messages: Sequence[Claim], known: Iterable[Claim]) -> Places:
+def _places(messages: Sequence[QueueReference], known: Iterable[QueueReference]) -> Places:
     """Queue offsets and physical offsets of what is known of the queues of the messages, ascending."""
     queues = {(m.topic, m.queue_id) for m in messages}
     found: Places = defaultdict(list)
@@ -88,7 +88,7 @@ def _places(messages: Sequence[Claim], known: Iterable[Claim]) -> Places:
     return found
 
 
-def _bounds(message: Claim, places: list[tuple[int, int]]) -> tuple[int, int]:
+def _bounds(message: QueueReference, places: list[tuple[int, int]]) -> tuple[int, int]:
     """Where the known records in front of a message and after it begin."""
     at = bisect_left(places, (message.queue_offset, -1))
     return places[at - 1][1] if at else -1, places[at][1] if at < len(places) else sys.maxsize
@@ -102,7 +102,7 @@ _LEAST_TEXT = 24
 """Bytes of the shortest property that marks a placeholder, with some to spare."""
 _TEXT = 160
 """Bytes for all that a placeholder says where there is room, properties of the broker's own topics included."""
-Light = Callable[[int], Sequence[Claim]]
+Light = Callable[[int], Sequence[QueueReference]]
 
 
 @dataclass(slots=True)
@@ -117,33 +117,33 @@ class Bridge:
     """
 
     data: bytes
-    placed: list[Claim] = field(default_factory=list)
-    unplaced: list[Claim] = field(default_factory=list)
+    placed: list[QueueReference] = field(default_factory=list)
+    unplaced: list[QueueReference] = field(default_factory=list)
     ends_file: bool = False
 
 
 def bridge(
     begin: int,
     end: int,
-    claims: Sequence[Claim],
-    loose: Sequence[Claim],
+    claims: Sequence[QueueReference],
+    unplaced: Sequence[QueueReference],
     setting: Setting,
     *,
     at_end: bool,
     light: Light,
-    known: Sequence[Claim] = (),
+    known: Sequence[QueueReference] = (),
 ) -> Bridge | None:
     """Fill ``[begin, end)`` of the log; None if it is too small for any record.
 
     Args:
         claims: records known by place, ascending, inside the range, none overlapping.
-        loose: messages known to be missing here, but not where.
+        unplaced: messages known to be missing here, but not where.
         at_end: the range reaches to the end of its file, where a blank record may stand.
         light: further places of the record at an offset in light queues.
-        known: more records whose places in log and queue are known; what is loose goes where its queue's order allows.
+        known: more records whose places in log and queue are known; an unplaced one goes where its queue allows.
     """
     spans = _spans(begin, end, claims, at_end=at_end)
-    rest, made = Loose(loose, [*claims, *known] if loose else ()), Bridge(b"")
+    waiting, made = Unplaced(unplaced, [*claims, *known] if unplaced else ()), Bridge(b"")
     pieces: list[bytes] = []
     for at, stop, claim in spans:
         if claim is not None:
@@ -154,19 +154,21 @@ def bridge(
             else:
                 made.placed.append(replace(claim, physical=at, size=stop - at))
         else:
-            record = _free(at, stop, rest, made, setting, is_end=at_end and stop == end)
+            record = _free(at, stop, waiting, made, setting, is_end=at_end and stop == end)
         if record is None:
             return None
         pieces.append(record)
-    made.data, made.unplaced = b"".join(pieces), made.unplaced + rest.unplaced()
+    made.data, made.unplaced = b"".join(pieces), made.unplaced + waiting.unplaced()
     return made
 
 
-def _spans(begin: int, end: int, claims: Sequence[Claim], *, at_end: bool) -> list[tuple[int, int, Claim | None]]:
+def _spans(
+    begin: int, end: int, claims: Sequence[QueueReference], *, at_end: bool
+) -> list[tuple[int, int, QueueReference | None]]:
     """Return the range divided: claimed records where they are, free stretches between; those too small go to a
     neighbour.
     """
-    spans: list[tuple[int, int, Claim | None]] = []
+    spans: list[tuple[int, int, QueueReference | None]] = []
     at = begin
     for claim in claims:
         if 0 < claim.physical - at < SMALLEST:
@@ -186,15 +188,15 @@ def _spans(begin: int, end: int, claims: Sequence[Claim], *, at_end: bool) -> li
     return spans
 
 
-def _free(at: int, end: int, loose: Loose, made: Bridge, setting: Setting, *, is_end: bool) -> bytes | None:
+def _free(at: int, end: int, unplaced: Unplaced, made: Bridge, setting: Setting, *, is_end: bool) -> bytes | None:
     """Return records for a stretch that nothing points to: placeholders of missing messages, then filler or blank."""
     pieces: list[bytes] = []
-    while (claim := loose.first(at, end)) is not None:
-        size = _size_of(claim, end - at, loose.ready, setting, is_end=is_end)
+    while (claim := unplaced.first(at, end)) is not None:
+        size = _size_of(claim, end - at, unplaced.ready, setting, is_end=is_end)
         record = placeholder(replace(claim, physical=at), size, setting) if size else None
         if record is None:
             break
-        made.placed.append(replace(loose.take(), physical=at, size=size))
+        made.placed.append(replace(unplaced.take(), physical=at, size=size))
         pieces.append(record)
         at += size
     if at == end:
@@ -212,7 +214,7 @@ def _free(at: int, end: int, loose: Loose, made: Bridge, setting: Setting, *, is
     return b"".join(pieces)
 
 
-def _size_of(claim: Claim, room: int, count: int, setting: Setting, *, is_end: bool) -> int:
+def _size_of(claim: QueueReference, room: int, count: int, setting: Setting, *, is_end: bool) -> int:
     """Bytes for the next of ``count`` placeholders; 0 where there is no room.
 
     Enough for what it says, less where the room must do for many; the rest of the stretch where less could not be
@@ -241,14 +243,14 @@ class GapPiece:
 
     begin: int
     end: int
-    claim: Claim | None
+    claim: QueueReference | None
 
 
 class GapMender:
     """Decides for each gap, and for each record that it held, which way is taken."""
 
-    def __init__(self, mending: Mending) -> None:
-        self.mending = mending
+    def __init__(self, repair: LogRepair) -> None:
+        self.repair = repair
         self._placed: set[tuple[str, int, int]] = set()
 
     def steps(self, gap: Gap) -> Iterator[Step]:
@@ -273,7 +275,7 @@ class GapMender:
         """Return the gap divided into the records that it held, as far as anything says it."""
         found: list[GapPiece] = []
         at, limit = gap.begin, gap.file.base + gap.file.size if gap.is_tail else gap.end
-        for claim in self.mending.claims.inside(gap.begin, limit):
+        for claim in self.repair.claims.inside(gap.begin, limit):
             found += self._unclaimed(at, claim.physical)
             found.append(GapPiece(claim.physical, claim.end, claim))
             at = claim.end
@@ -286,12 +288,12 @@ class GapMender:
         found: list[GapPiece] = []
         at, lead = gap.begin, gap.file.lead
         while at < gap.end:
-            header = self.mending.log.read(at, lead)
+            header = self.repair.log.read(at, lead)
             entry = _ENTRY.unpack_from(header)[0] if len(header) == lead else {"size": 0, "position": -1}
             size, place = entry["size"], entry["position"]
             if place != at or not lead + SMALLEST <= size <= gap.end - at:
                 return []
-            own = [c for c in self.mending.claims.at(at + lead) if c.size == size - lead]
+            own = [c for c in self.repair.claims.at(at + lead) if c.size == size - lead]
             found.append(GapPiece(at + lead, at + size, own[0] if own else None))
             at += size
         return found
@@ -300,23 +302,23 @@ class GapMender:
         """Divide a stretch that no unit points to where a healed record ends."""
         found = []
         while begin < end:
-            stated = int.from_bytes(self.mending.log.read(begin, 4), "big", signed=True)
-            inner = SMALLEST <= stated < end - begin and heal(self.mending.log.read(begin, stated), begin) is not None
+            stated = int.from_bytes(self.repair.log.read(begin, 4), "big", signed=True)
+            inner = SMALLEST <= stated < end - begin and heal(self.repair.log.read(begin, stated), begin) is not None
             stop = begin + stated if inner else end
             found.append(GapPiece(begin, stop, None))
             begin = stop
         return found
 
     def _healed(self, gap: Gap, piece: GapPiece) -> Step | None:
-        raw = self.mending.log.read(piece.begin, piece.end - piece.begin)
+        raw = self.repair.log.read(piece.begin, piece.end - piece.begin)
         for claim in (piece.claim, *self._only_missing(gap, piece)):
             healed = heal(raw, piece.begin, claim)
             if healed is not None:
-                edits = self.mending.edits(piece.begin, raw, healed.record)
+                edits = self.repair.edits(piece.begin, raw, healed.record)
                 return Step(gap.finding.kind.id, gap.file.name, healed.what(piece.begin), healed.proof, edits)
         return None
 
-    def _only_missing(self, gap: Gap, piece: GapPiece) -> list[Claim]:
+    def _only_missing(self, gap: Gap, piece: GapPiece) -> list[QueueReference]:
         """Return the one message that the queue offsets around a gap say is missing, if the gap is one record."""
         if piece.claim is not None or (piece.begin, piece.end) != (gap.begin, gap.end) or gap.file.lead:
             return []
@@ -326,46 +328,46 @@ class GapMender:
     def _lost(self, gap: Gap, run: Sequence[GapPiece]) -> Iterator[Step]:
         """Fill a run of pieces that nothing heals: from a replica, else bridged."""
         begin, end = run[0].begin, run[-1].end
-        restored = self.mending.restored(begin, end)
+        restored = self.repair.restored(begin, end)
         if restored is not None:
-            edits = self.mending.edits(begin, self.mending.log.read(begin, end - begin), restored.data)
+            edits = self.repair.edits(begin, self.repair.log.read(begin, end - begin), restored.data)
             what = f"restore {number_of(end - begin, 'byte')} at {begin} from the replica"
             yield Step(gap.finding.kind.id, gap.file.name, what, restored.proof, edits)
             return
         claims = [piece.claim for piece in run if piece.claim]
-        loose = self._missing_in(begin, end, claims)
+        unplaced = self._missing_in(begin, end, claims)
         at_end = gap.ends_file and end == gap.end
-        setting = replace(gap.setting, keeps_tags_code=self.mending.store.is_rocksdb)
-        known = self.mending.claims.every() if loose else ()
-        made = bridge(begin, end, claims, loose, setting, at_end=at_end, light=self._light, known=known)
+        setting = replace(gap.setting, keeps_tags_code=self.repair.store.is_rocksdb)
+        known = self.repair.claims.every() if unplaced else ()
+        made = bridge(begin, end, claims, unplaced, setting, at_end=at_end, light=self._light, known=known)
         if made is None:
             yield left(gap.finding, f"{end - begin} bytes at {begin} are too few for any record")
             return
         self._placed |= {(c.topic, c.queue_id, c.queue_offset) for c in made.placed}
         yield self._bridged(gap, begin, end, made)
 
-    def _missing_in(self, begin: int, end: int, claims: Sequence[Claim]) -> list[Claim]:
+    def _missing_in(self, begin: int, end: int, claims: Sequence[QueueReference]) -> list[QueueReference]:
         """Missing messages of holes that span the range and that no claim of it accounts for."""
         known = {(c.topic, c.queue_id, c.queue_offset) for c in claims} | self._claimed
         taken = []
-        for hole in self.mending.damage.holes:
+        for hole in self.repair.damage.holes:
             if hole.after < begin and hole.before >= end:
                 for offset in range(hole.expected, hole.expected + min(hole.missing, (end - begin) // SMALLEST)):
                     key = hole.topic, hole.queue_id, offset
                     if key not in known and key not in self._placed:
-                        taken.append(Claim(*key, physical=-1, source="hole in the queue offsets of the log"))
+                        taken.append(QueueReference(*key, physical=-1, source="hole in the queue offsets of the log"))
         return taken
 
     @cached_property
     def _claimed(self) -> set[tuple[str, int, int]]:
         """Places in queues of all messages whose place in a gap is known."""
-        damage, claims = self.mending.damage, self.mending.claims
+        damage, claims = self.repair.damage, self.repair.claims
         inside = (claim for gap in damage.gaps for claim in claims.inside(gap.begin, gap.end))
         return {(c.topic, c.queue_id, c.queue_offset) for c in inside}
 
     def _bridged(self, gap: Gap, begin: int, end: int, made: Bridge) -> Step:
-        raw = self.mending.log.read(begin, len(made.data))
-        edits = self.mending.edits(begin, raw, made.data)
+        raw = self.repair.log.read(begin, len(made.data))
+        edits = self.repair.edits(begin, raw, made.data)
         if made.ends_file and not made.placed and len(made.data) == len(blank(0)):
             why = f"a later file has data, no queue unit points into the {end - begin} bytes that are left"
             return Step(gap.finding.kind.id, gap.file.name, f"restore the blank record at {begin}", why, edits)
@@ -377,14 +379,14 @@ class GapMender:
             why += "; topic, queue and queue offset from " + "; ".join(_sources(made.placed))
         return Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=max(count + len(made.unplaced), 1))
 
-    def _light(self, physical: int) -> list[Claim]:
-        return [c for c in self.mending.claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
+    def _light(self, physical: int) -> list[QueueReference]:
+        return [c for c in self.repair.claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
 
-    def _cut(self, gap: Gap, at: int, claims: list[Claim]) -> Iterator[Step]:
-        edits = tuple(self.mending.zeroed(gap.file, at - gap.file.base))
+    def _cut(self, gap: Gap, at: int, claims: list[QueueReference]) -> Iterator[Step]:
+        edits = tuple(self.repair.zeroed(gap.file, at - gap.file.base))
         if edits:
             what, why = f"end the log at {at}: zero what follows", f"nothing sound follows: {gap.finding.message}"
-            is_message = self.mending.log.read(at + 4, 4) in _MAGICS  # torn, and dispatched to no queue yet
+            is_message = self.repair.log.read(at + 4, 4) in _MAGICS  # torn, and dispatched to no queue yet
             yield Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=max(len(claims), int(is_message)))
 
 
@@ -400,7 +402,7 @@ def _runs(pieces: Sequence[GapPiece]) -> Iterator[list[GapPiece]]:
         yield run
 
 
-def _sources(claims: Sequence[Claim]) -> list[str]:
+def _sources(claims: Sequence[QueueReference]) -> list[str]:
     """Where placeholders have their places from, the first few."""
     named = [c.source for c in claims[:3]]
     return [*named, f"and {len(claims) - 3} more"] if len(claims) > 3 else named

@@ -41,7 +41,7 @@ from rmqctl.rocketmq.log.record import (
     variant_of,
     why_not_inflated,
 )
-from rmqctl.rocketmq.repair.queue_references import Claim
+from rmqctl.rocketmq.repair.queue_references import QueueReference
 from rmqctl.text import number_of
 
 BODY_CRC = Crc(CRC32, crc32, MASK)
@@ -381,7 +381,7 @@ class Healed:
         return f"heal the record at {physical}: {', '.join(self.fields) or 'nothing to change'}"
 
 
-def heal(raw: bytes, physical: int, claim: Claim | None = None) -> Healed | None:
+def heal(raw: bytes, physical: int, claim: QueueReference | None = None) -> Healed | None:
     """Return the record that ``raw`` was, or None if nothing proves what it was.
 
     Of the ways to lay out the bytes the one with the fewest corrections counts, if it is the only one with so few.
@@ -415,7 +415,7 @@ def _is_plausible(record: bytes) -> bool:
     return ports and born > 0 and stored > 0 and abs(stored - born) < _YEARS
 
 
-def _laid_out(raw: bytes, physical: int, claim: Claim | None, layout: RecordLayout) -> Healed | None:
+def _laid_out(raw: bytes, physical: int, claim: QueueReference | None, layout: RecordLayout) -> Healed | None:
     """Return the record by one layout, if its body proves it."""
     record, fields = bytearray(raw), list(layout.changed)
     _put(record, fields, "TOTALSIZE", 0, struct.pack(">i", len(raw)))
@@ -447,7 +447,7 @@ def _put(record: bytearray, fields: list[str], name: str, at: int, value: bytes)
         fields.append(name)
 
 
-def place(record: bytearray, fields: list[str], physical: int, claim: Claim | None, topic_at: int) -> None:
+def place(record: bytearray, fields: list[str], physical: int, claim: QueueReference | None, topic_at: int) -> None:
     """Put right what a record says of its place in log and queue."""
     _put(record, fields, "PHYSICALOFFSET", 28, struct.pack(">q", physical))
     if claim is None:
@@ -516,7 +516,7 @@ def _compression(stated: int, body: bytes) -> int:
     return 0
 
 
-def _proof(layout: RecordLayout, claim: Claim | None, body: Diagnosis) -> str:
+def _proof(layout: RecordLayout, claim: QueueReference | None, body: Diagnosis) -> str:
     """One sentence on what proves a record."""
     parts = ["all lengths add up to the begin of the next record"]
     if claim is not None and claim.source:

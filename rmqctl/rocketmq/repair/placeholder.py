@@ -23,7 +23,7 @@ from formats.rocketmq.message import (
 )
 from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties
 from formats.text import java_hash
-from rmqctl.rocketmq.repair.queue_references import Claim
+from rmqctl.rocketmq.repair.queue_references import QueueReference
 
 MARK = b"RMQCTL_PLACEHOLDER"
 """Name of the property that says that a record stands for a destroyed message."""
@@ -61,7 +61,9 @@ class Setting:
     keeps_tags_code: bool = False
 
 
-def placeholder(claim: Claim, size: int, setting: Setting, light: Sequence[Claim] = ()) -> bytes | None:
+def placeholder(
+    claim: QueueReference, size: int, setting: Setting, light: Sequence[QueueReference] = ()
+) -> bytes | None:
     """Return a record of ``size`` bytes at ``claim.physical``, in the claimed place of its queue; None if that is too
     small.
 
@@ -133,7 +135,7 @@ def _fields(physical: int, setting: Setting) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _needed(claim: Claim, setting: Setting) -> Pairs:
+def _needed(claim: QueueReference, setting: Setting) -> Pairs:
     """Properties without which the broker itself would stumble over a record of one of its own topics."""
     match claim.topic_bytes:
         case b"SCHEDULE_TOPIC_XXXX":  # delivery discards what is for the half topic; before 4.9 the check there does
@@ -163,7 +165,7 @@ def tags_of(code: int) -> bytes:
     return bytes(reversed(out))
 
 
-def _light(light: Sequence[Claim]) -> Pairs:
+def _light(light: Sequence[QueueReference]) -> Pairs:
     """Return the properties that dispatch a record to further queues (spec 3.7)."""
     if not light:
         return []
@@ -212,7 +214,7 @@ def _built(fields: dict[str, object], body: bytes, properties: bytes, size: int,
     return record
 
 
-def _inner_batch(fields: dict[str, object], claim: Claim, size: int, setting: Setting) -> bytes | None:
+def _inner_batch(fields: dict[str, object], claim: QueueReference, size: int, setting: Setting) -> bytes | None:
     """Return an inner batch with as many messages as the destroyed one had, of one byte where there is room (spec
     2.11).
     """

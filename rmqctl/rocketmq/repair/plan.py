@@ -43,9 +43,9 @@ from rmqctl.rocketmq.repair.files import (
     unreadable_steps,
 )
 from rmqctl.rocketmq.repair.gaps import GapMender
-from rmqctl.rocketmq.repair.mending import BodyDamage, Mending, Replica, left
+from rmqctl.rocketmq.repair.log_repair import BodyDamage, LogRepair, Replica, left
 from rmqctl.rocketmq.repair.placeholder import blank
-from rmqctl.rocketmq.repair.queue_references import claims_into
+from rmqctl.rocketmq.repair.queue_references import references_into
 from rmqctl.rocketmq.repair.records import RecordMender, displaced_steps, neutralize_step
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.databases import databases_of
@@ -58,7 +58,7 @@ _MOST_STALE = 256 << 20
 
 
 class LogMender:
-    """Plans the mending of one store's log.
+    """Plans the repair of one store's log.
 
     Args:
         store: as it is now, earlier steps of the plan included.
@@ -78,44 +78,44 @@ class LogMender:
     ) -> None:
         ranges = [*damage.ranges(), *((at, at + 1) for at in suspects)]
         log = LogReader(store.log_files)
-        claims = claims_into(store, ranges).without_false(damage.missing, damage.doubtful)
-        self.mending = Mending(store, damage, claims, log, replica, body_damage)
+        claims = references_into(store, ranges).without_false(damage.missing, damage.doubtful)
+        self.repair = LogRepair(store, damage, claims, log, replica, body_damage)
         self.suspects = suspects
 
     def steps(self) -> Iterator[Step]:
         """Yield what to do, by offset in the log."""
-        damage, gaps = self.mending.damage, GapMender(self.mending)
-        with self.mending.log:
-            steps, filled = displaced_steps(self.mending)  # what these leave is for the next round
+        damage, gaps = self.repair.damage, GapMender(self.repair)
+        with self.repair.log:
+            steps, filled = displaced_steps(self.repair)  # what these leave is for the next round
             steps += [s for gap in damage.gaps if gap.begin not in filled for s in gaps.steps(gap)]
             steps += [self._blank(f) for f in damage.blanks]
-            steps += RecordMender(self.mending, self.suspects).steps()
+            steps += RecordMender(self.repair, self.suspects).steps()
             steps += [self._stale(f) for f in damage.stale]
         yield from sorted(steps, key=_place)
 
     def _blank(self, finding: Finding) -> Step:
-        file = self.mending.log.file_of(finding.physical_offset or 0)
+        file = self.repair.log.file_of(finding.physical_offset or 0)
         assert file is not None
         assert finding.physical_offset is not None
         right = blank(file.size - finding.offset)
-        raw = self.mending.log.read(finding.physical_offset, len(right))
+        raw = self.repair.log.read(finding.physical_offset, len(right))
         what = f"put the size of the blank record at {finding.physical_offset} right"
         return Step(
             finding.kind.id,
             file.name,
             what,
             "the file's length says it",
-            self.mending.edits(finding.physical_offset, raw, right),
+            self.repair.edits(finding.physical_offset, raw, right),
         )
 
     def _stale(self, finding: Finding) -> Step:
-        file = next(f for f in self.mending.store.log_files if f.name == finding.file)
+        file = next(f for f in self.repair.store.log_files if f.name == finding.file)
         source = file.open()
         size = sum(end - begin for begin, end in source.data_ranges(finding.offset, file.size))
         source.close()
         if size > _MOST_STALE:
             return left(finding, f"{size:,} bytes: brokers write over them in time")
-        edits = tuple(self.mending.zeroed(file, finding.offset))
+        edits = tuple(self.repair.zeroed(file, finding.offset))
         what = f"zero what lies behind the end of the log at {file.base + finding.offset}"
         return Step(finding.kind.id, file.name, what, finding.message, edits)
 

@@ -24,7 +24,7 @@ Place = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class QueueReference:
     """What a queue unit says of a record.
 
     Attributes:
@@ -61,11 +61,11 @@ class Claim:
         return self.topic.encode("utf-8", "surrogateescape")
 
 
-class Claims:
+class QueueReferences:
     """All claims into a set of ranges, by physical offset."""
 
-    def __init__(self, claims: Iterable[Claim]) -> None:
-        self._at: dict[int, list[Claim]] = {}
+    def __init__(self, claims: Iterable[QueueReference]) -> None:
+        self._at: dict[int, list[QueueReference]] = {}
         for claim in claims:
             self._at.setdefault(claim.physical, []).append(claim)
         self._starts = sorted(self._at)
@@ -84,11 +84,11 @@ class Claims:
         """Topic, queue and queue offset of every claim."""
         return frozenset(c.place for c in self.every())
 
-    def every(self) -> list[Claim]:
+    def every(self) -> list[QueueReference]:
         """All claims."""
         return [claim for claims in self._at.values() for claim in claims]
 
-    def without_false(self, missing: Iterable[Missing], doubtful: Container[int]) -> Claims:
+    def without_false(self, missing: Iterable[Missing], doubtful: Container[int]) -> QueueReferences:
         """Return the same without units that contradict the log: a record that stands by itself is the truth.
 
         Such a record keeps its place in its queue, so a unit for that place that points elsewhere is wrong; and so are
@@ -106,17 +106,17 @@ class Claims:
             if m.physical not in doubtful:
                 others = (c for c in self.at(m.physical) if not c.topic.startswith(LIGHT_QUEUE))
                 wrong |= {c.place for c in others if c.place != (*m.key, m.offset)}
-        return Claims(
+        return QueueReferences(
             c for c in self.every() if taken.get(c.place, c.physical) == c.physical and not (_beside(c) & wrong)
         )
 
-    def at(self, physical: int) -> list[Claim]:
+    def at(self, physical: int) -> list[QueueReference]:
         """Claims on the record at an offset; those of light queues last."""
         return sorted(self._at.get(physical, ()), key=lambda c: c.topic.startswith(LIGHT_QUEUE))
 
-    def inside(self, begin: int, end: int) -> list[Claim]:
+    def inside(self, begin: int, end: int) -> list[QueueReference]:
         """One claim for each record that lies in ``[begin, end)``, ascending, none overlapping another."""
-        found: list[Claim] = []
+        found: list[QueueReference] = []
         for start in self._starts:
             if begin <= start < end:
                 own = self.at(start)[0]
@@ -125,19 +125,19 @@ class Claims:
         return found
 
 
-def _beside(claim: Claim) -> set[Place]:
+def _beside(claim: QueueReference) -> set[Place]:
     """Return the places in the queue in front of a claimed one and after it."""
     topic, queue_id, offset = claim.place
     return {(topic, queue_id, offset - 1), (topic, queue_id, offset + max(claim.batch, 1))}
 
 
-def claims_into(store: RocketMQStore, ranges: Iterable[Range]) -> Claims:
+def references_into(store: RocketMQStore, ranges: Iterable[Range]) -> QueueReferences:
     """Return the units of all queues that point into the ranges."""
     merged = _merged(ranges)
     if not merged:
-        return Claims(())
+        return QueueReferences(())
     bounds = np.array(merged, np.int64)
-    return Claims(_claims(store, bounds[:, 0], bounds[:, 1]))
+    return QueueReferences(_claims(store, bounds[:, 0], bounds[:, 1]))
 
 
 def _merged(ranges: Iterable[Range]) -> list[Range]:
@@ -151,7 +151,7 @@ def _merged(ranges: Iterable[Range]) -> list[Range]:
     return merged
 
 
-def _claims(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[Claim]:
+def _claims(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[QueueReference]:
     if store.is_rocksdb:
         yield from _of_database(store, begin, end)
         return
@@ -162,14 +162,14 @@ def _claims(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[Claim]:
                     yield from _of_chunk(queue, file.name, file.base // dtype.itemsize + first, units, begin, end)
 
 
-def _of_database(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[Claim]:
+def _of_database(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[QueueReference]:
     """Units of a RocksDB database; none where it cannot be opened: the log alone must do then."""
     try:
         with open_queues(store) as database:
             for unit in database.units():
                 place = int(np.searchsorted(begin, unit.physical_offset, side="right")) - 1
                 if place >= 0 and unit.physical_offset < end[place] and unit.size > 0:
-                    yield Claim(
+                    yield QueueReference(
                         unit.topic, unit.queue_id, unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code,
                         unit.store_timestamp, 0, f"unit {unit.queue_offset} of {unit.topic}/{unit.queue_id} in RocksDB",
                     )  # fmt: skip
@@ -182,14 +182,14 @@ def _is_filler(queue: Queue, units: Units) -> npt.NDArray[np.bool_]:
     return is_pre_blank(units) if queue.dtype is UNIT else np.zeros(len(units), bool)
 
 
-def _of_chunk(queue: Queue, name: str, first: int, units: Units, begin: Ints, end: Ints) -> Iterator[Claim]:
+def _of_chunk(queue: Queue, name: str, first: int, units: Units, begin: Ints, end: Ints) -> Iterator[QueueReference]:
     physical = units["physical_offset"].astype(np.int64)
     place = np.searchsorted(begin, physical, side="right") - 1
     hit = queue.valid(units) & ~_is_filler(queue, units) & (place >= 0) & (physical < end[np.maximum(place, 0)])
     for row in np.flatnonzero(hit).tolist():
         unit, (topic, queue_id) = units[row], queue.key
         batch = queue.dtype is BATCH_UNIT
-        yield Claim(
+        yield QueueReference(
             topic, queue_id,
             int(unit["base_offset"]) if batch else first + row,
             int(unit["physical_offset"]), int(unit["size"]), int(unit["tags_code"]),

@@ -42,9 +42,9 @@ from rmqctl.rocketmq.repair.heal import (
     mend_properties,
     with_store_time,
 )
-from rmqctl.rocketmq.repair.mending import BodyDamage, Mending, left
+from rmqctl.rocketmq.repair.log_repair import BodyDamage, LogRepair, left
 from rmqctl.rocketmq.repair.placeholder import bodiless, placeholder
-from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Claim, Place, claims_into
+from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Place, QueueReference, references_into
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.text import number_of
 
@@ -62,11 +62,11 @@ def neutralize_step(store: RocketMQStore, physical: int) -> Step:
             f"no record begins at offset {physical}; `rmqctl dump --from-offset {physical}` shows what is there"
         )
     fields, _ = decode_record(raw)
-    found = claims_into(store, [(physical, physical + 1)]).at(physical)
+    found = references_into(store, [(physical, physical + 1)]).at(physical)
     own = next((c for c in found if c.topic_bytes == fields["topic"]), None)
     if own is None:
         topic = fields["topic"].decode("utf-8", "surrogateescape")
-        own = Claim(topic, fields["queue_id"], fields["queue_offset"], physical, len(raw))
+        own = QueueReference(topic, fields["queue_id"], fields["queue_offset"], physical, len(raw))
     if fields["sys_flag"] & int(SysFlag.INNER_BATCH) and not own.batch:
         raise Refused(
             f"the record at offset {physical} is an inner batch without a queue unit; repair the queues first"
@@ -92,15 +92,15 @@ _WORK = 8
 _PLACE = slice(28, 36)
 
 
-def displaced_steps(mending: Mending) -> tuple[list[Step], set[int]]:
+def displaced_steps(repair: LogRepair) -> tuple[list[Step], set[int]]:
     """Return steps that put such records back where they say they were, and the begins of the ranges that these fill.
 
     The bytes of each are sound, and the place that it states lies in a destroyed range: nothing sound is written over.
     """
-    gaps = [gap for gap in mending.damage.gaps if not gap.file.lead]
+    gaps = [gap for gap in repair.damage.gaps if not gap.file.lead]
     if sum(_limit(gap) - gap.begin for gap in gaps) > _MOST:
         return [], set()
-    data = {gap.begin: mending.log.read(gap.begin, _limit(gap) - gap.begin) for gap in gaps}
+    data = {gap.begin: repair.log.read(gap.begin, _limit(gap) - gap.begin) for gap in gaps}
     found: dict[int, dict[int, bytes]] = defaultdict(dict)
     for gap in gaps:
         for at, raw in _records(data[gap.begin]):
@@ -117,7 +117,7 @@ def displaced_steps(mending: Mending) -> tuple[list[Step], set[int]]:
                 after[place - gap.begin : place - gap.begin + len(raw)] = raw
             what = f"move {number_of(len(moved), 'record')} back to where they say they were, from {moved[0][0]} on"
             why = "their structure and CRCs are sound, and nothing else is in those places"
-            edits = mending.edits(gap.begin, data[gap.begin], bytes(after))
+            edits = repair.edits(gap.begin, data[gap.begin], bytes(after))
             steps.append(Step(gap.finding.kind.id, gap.file.name, what, why, edits))
     return steps, {gap.begin for gap in gaps if found[gap.begin]}
 
@@ -175,15 +175,15 @@ class RecordMender:
         suspects: physical offsets of records that an index entry contradicts.
     """
 
-    def __init__(self, mending: Mending, suspects: frozenset[int] = frozenset()) -> None:
-        self.mending, self.suspects = mending, suspects
+    def __init__(self, repair: LogRepair, suspects: frozenset[int] = frozenset()) -> None:
+        self.repair, self.suspects = repair, suspects
         self._shifted = Counter(
-            f.file for found in mending.damage.records.values() for f in found if f.kind is LOG_PHYSICAL_OFFSET
+            f.file for found in repair.damage.records.values() for f in found if f.kind is LOG_PHYSICAL_OFFSET
         )
 
     def steps(self) -> Iterator[Step]:
         """Yield what to do, by offset."""
-        damage = self.mending.damage
+        damage = self.repair.damage
         moved = {**damage.strayed, **self._moved(), **self._flagged()}
         retagged = {m.physical for m in damage.missing if m.actual and m.expected and m.actual[:2] == m.expected[:2]}
         contradicted = {*retagged, *self.suspects}
@@ -191,47 +191,47 @@ class RecordMender:
         for physical in sorted({*damage.records, *moved, *contradicted}):
             yield from self._record(physical, damage.records.get(physical, []), moved.get(physical))
 
-    def _moved(self) -> dict[int, Claim]:
+    def _moved(self) -> dict[int, QueueReference]:
         """Return records that the others of their queue do not bear out, and for which their unit says another
         place.
         """
         found = {}
-        for physical in sorted(self.mending.damage.doubtful)[:_MOST_CONTRADICTED]:
-            raw = self.mending.log.record(physical)
+        for physical in sorted(self.repair.damage.doubtful)[:_MOST_CONTRADICTED]:
+            raw = self.repair.log.record(physical)
             own = self._own_claim(physical, raw) if raw is not None else None
             if own is not None and raw is not None and own.place != _place_of(raw):
                 found[physical] = own
         return found if len(found) <= _MOST_MOVED else {}
 
-    def _flagged(self) -> dict[int, Claim]:
+    def _flagged(self) -> dict[int, QueueReference]:
         """Return records whose flags say that they get no queue unit, and whose own place in a queue has one."""
         found = {}
-        for record in sorted(self.mending.damage.unqueued, key=_is_first)[:_MOST_CONTRADICTED]:
-            unit = next((c for c in self.mending.claims.at(record.physical) if c.place == record.place), None)
+        for record in sorted(self.repair.damage.unqueued, key=_is_first)[:_MOST_CONTRADICTED]:
+            unit = next((c for c in self.repair.claims.at(record.physical) if c.place == record.place), None)
             if unit is not None:
                 found[record.physical] = unit
         return found
 
-    def _own_claim(self, physical: int, raw: bytes) -> Claim | None:
+    def _own_claim(self, physical: int, raw: bytes) -> QueueReference | None:
         """Return the one unit that points to a record and has its size, if it agrees with the record or may contradict
         it.
 
         It may where the others of its queue do not bear the record out, but do the unit's place. Everything else of the
         log is the truth, and the queue is built again.
         """
-        found = self.mending.claims.at(physical)
+        found = self.repair.claims.at(physical)
         own = [c for c in found if c.size == len(raw) and not c.topic.startswith(LIGHT_QUEUE)]
         if len(own) != 1:
             return None
-        damage, place = self.mending.damage, own[0].place
+        damage, place = self.repair.damage, own[0].place
         if place == _place_of(raw):
             return own[0]
         is_due = place in damage.beside or own[0].queue_offset == 0
         proves = physical in damage.doubtful and is_due and (not own[0].batch or own[0].queue_offset == _base_of(raw))
         return own[0] if proves else None
 
-    def _record(self, physical: int, findings: list[Finding], moved: Claim | None) -> Iterator[Step]:
-        raw, file = self.mending.log.record(physical), self.mending.log.file_of(physical)
+    def _record(self, physical: int, findings: list[Finding], moved: QueueReference | None) -> Iterator[Step]:
+        raw, file = self.repair.log.record(physical), self.repair.log.file_of(physical)
         if raw is None or file is None:
             return
         claim = self._own_claim(physical, raw)
@@ -258,22 +258,22 @@ class RecordMender:
         yield from self._unprotected(physical, healed.record, findings, claim, fresh=healed.record == raw)
 
     def _step(self, kind: str, physical: int, raw: bytes, mended: Mended) -> Step:
-        file = self.mending.log.file_of(physical)
+        file = self.repair.log.file_of(physical)
         assert file is not None
-        return Step(kind, file.name, mended.what, mended.why, self.mending.edits(physical, raw, mended.record))
+        return Step(kind, file.name, mended.what, mended.why, self.repair.edits(physical, raw, mended.record))
 
     def _is_foreign_file(self, finding: Finding) -> bool:
         return finding.kind is LOG_PHYSICAL_OFFSET and self._shifted[finding.file] > _MOST_SHIFTED
 
     def _is_copy(self, physical: int, raw: bytes) -> bool:
         """Whether the last record of the log is an old one whose original lies where it says."""
-        stated, log = physical_of(raw), self.mending.log
-        return physical + len(raw) == self.mending.damage.end and stated != physical and log.record(stated) == raw
+        stated, log = physical_of(raw), self.repair.log
+        return physical + len(raw) == self.repair.damage.end and stated != physical and log.record(stated) == raw
 
     # --- what the body CRC does not cover -----------------------------------------------------------
 
     def _unprotected(
-        self, physical: int, raw: bytes, findings: list[Finding], claim: Claim | None, *, fresh: bool
+        self, physical: int, raw: bytes, findings: list[Finding], claim: QueueReference | None, *, fresh: bool
     ) -> Iterator[Step]:
         """Properties, the record's own CRC, the store time.
 
@@ -284,7 +284,7 @@ class RecordMender:
         kind = finding.kind.id if finding else QUEUE_UNIT_MISMATCH.id
         mended = self._by_kind(finding, physical, raw, claim) if finding is not None and fresh else None
         restored = (
-            self.mending.restored(physical, physical + len(raw)) if mended is None or not mended.is_exact else None
+            self.repair.restored(physical, physical + len(raw)) if mended is None or not mended.is_exact else None
         )
         if restored is not None and restored.data != raw and (finding or mended):
             what = f"restore the record at {physical} from the replica"
@@ -294,7 +294,7 @@ class RecordMender:
         elif finding is not None and fresh:
             yield left(finding, "nothing else in the store says what the bytes were")
 
-    def _by_kind(self, finding: Finding, physical: int, raw: bytes, claim: Claim | None) -> Mended | None:
+    def _by_kind(self, finding: Finding, physical: int, raw: bytes, claim: QueueReference | None) -> Mended | None:
         if finding.kind is LOG_PROPERTY_CRC:
             return heal_property_crc(raw)
         if finding.kind is LOG_PORT:
@@ -302,16 +302,16 @@ class RecordMender:
         if finding.kind is LOG_PROPERTIES_LOST:
             return mend_properties(raw, closed=self._closes_properties(physical, raw))
         if finding.kind is LOG_COMPRESSION and finding.level is not Severity.NOTE:
-            return mend_compression(raw, self.mending.damage.compressions)
+            return mend_compression(raw, self.repair.damage.compressions)
         return self._store_time(physical, raw, claim) if finding.kind is LOG_STORE_TIME else None
 
     def _closes_properties(self, physical: int, raw: bytes) -> bool:
         """Whether the record after, or else the first of the log, ends its properties with 0x02."""
-        log = self.mending.log
+        log = self.repair.log
         beside = log.record(physical + len(raw)) or log.record(log.min_offset)
         return beside is not None and is_closed(beside)
 
-    def _store_time(self, physical: int, raw: bytes, claim: Claim | None) -> Mended | None:
+    def _store_time(self, physical: int, raw: bytes, claim: QueueReference | None) -> Mended | None:
         """Return the true store time where a unit has it; for a time of zero, which harms recovery, that of a
         neighbour.
         """
@@ -323,8 +323,8 @@ class RecordMender:
             return Mended(record, "put the store time right", f"{claim.source} has it", is_exact=True)
         if fields["store_timestamp"]:
             return None
-        following = self.mending.log.store_timestamp(physical + len(raw))
-        time = following or self.mending.damage.last_time or fields["born_timestamp"]
+        following = self.repair.log.store_timestamp(physical + len(raw))
+        time = following or self.repair.damage.last_time or fields["born_timestamp"]
         why = "zero makes recovery pass over the file; the true time lies between those of the records beside it"
         return Mended(with_store_time(raw, time), f"set the store time to {time}", why, is_exact=False)
 
@@ -334,7 +334,7 @@ class RecordMender:
         bad = next((f for f in findings if f.kind is LOG_BODY_CRC), None)
         if bad is None:
             return
-        restored = self.mending.restored(physical, physical + len(raw))
+        restored = self.repair.restored(physical, physical + len(raw))
         if restored is not None:
             what = f"restore the record at {physical} from the replica"
             yield self._step(bad.kind.id, physical, raw, Mended(restored.data, what, restored.proof, is_exact=True))
@@ -344,7 +344,7 @@ class RecordMender:
     def _given_up(self, bad: Finding, physical: int, raw: bytes) -> Step:
         """Plan what becomes of a body that nothing heals: kept with a new CRC, or replaced."""
         why = f"{bad.message}: no single correction explains it"
-        if self.mending.body_damage is BodyDamage.ACCEPT:
+        if self.repair.body_damage is BodyDamage.ACCEPT:
             right = (crc32(decode_record(raw)[0]["body"]) & MASK).to_bytes(4, "big")
             record: bytes | None = raw[: CRC_SPAN.start] + right + raw[CRC_SPAN.stop :]
             what = f"accept the body at {physical} as it is: new CRC"
@@ -352,7 +352,7 @@ class RecordMender:
             record, what = _bodiless(physical, raw), f"replace the body of the record at {physical} by a placeholder"
         if record is None:
             return left(bad, why)
-        edits = self.mending.edits(physical, raw, record)
+        edits = self.repair.edits(physical, raw, record)
         return Step(bad.kind.id, bad.file, what, why, edits, loses=1)
 
 
@@ -367,7 +367,7 @@ def _base_of(raw: bytes) -> int:
     return inner_batch(dict(split_properties(decode_record(raw)[0]["properties"])))[0]
 
 
-def _is_first(claim: Claim) -> bool:
+def _is_first(claim: QueueReference) -> bool:
     return claim.queue_offset == 0
 
 
@@ -381,5 +381,7 @@ def _bodiless(physical: int, raw: bytes) -> bytes | None:
     if fields["sys_flag"] & SysFlag.INNER_BATCH:
         base, count = inner_batch(dict(split_properties(properties)))
         topic = fields["topic"].decode("utf-8", "surrogateescape")
-        return placeholder(Claim(topic, fields["queue_id"], base, physical, len(raw), batch=count), len(raw), setting)
+        return placeholder(
+            QueueReference(topic, fields["queue_id"], base, physical, len(raw), batch=count), len(raw), setting
+        )
     return bodiless(fields, len(raw), properties, setting)

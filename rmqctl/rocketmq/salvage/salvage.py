@@ -32,7 +32,7 @@ from rmqctl.rocketmq.log.commitlog import homecoming, misplaced_files
 from rmqctl.rocketmq.log.record import PHYSICAL_AT, LogReader, flags_of, head_offset, magic_of, variant_of
 from rmqctl.rocketmq.repair.config import config_steps
 from rmqctl.rocketmq.repair.placeholder import Setting, placeholder
-from rmqctl.rocketmq.repair.queue_references import Claim
+from rmqctl.rocketmq.repair.queue_references import QueueReference
 from rmqctl.rocketmq.salvage.gather import NO_QUEUE, Gathered, Merged, Names, Records, gather, merge
 from rmqctl.rocketmq.state.config import CONFIG, read_config, table
 from rmqctl.rocketmq.state.releases import release_range
@@ -463,7 +463,7 @@ class Writer:
         batch = self.engine.known.rules.is_batch_topic(topic.encode("utf-8", "surrogateescape"))
         size = _ROOM + len(topic.encode("utf-8", "surrogateescape"))
         for offset in range(first, stop):
-            claim = Claim(topic, queue_id, offset, self._place(size), batch=1 if batch else 0)
+            claim = QueueReference(topic, queue_id, offset, self._place(size), batch=1 if batch else 0)
             record = placeholder(claim, size, setting)
             if record is not None:
                 self._append(bytearray(record), -1)

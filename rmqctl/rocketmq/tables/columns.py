@@ -18,7 +18,7 @@ from formats.errors import DecodeError
 from formats.rocketmq.message import SysFlag
 from rmqctl.rocketmq.dump.lines import slices_of
 from rmqctl.rocketmq.dump.log import slices
-from rmqctl.rocketmq.dump.record import Show, show_properties
+from rmqctl.rocketmq.dump.record import RowOptions, show_properties
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.record import inner_messages, open_body
@@ -176,7 +176,7 @@ def _inner(body: bytes, base: int) -> Iterator[dict[str, Any]]:
         return
 
 
-class _TextShow(Show):
+class _TextOptions(RowOptions):
     """Values as text always, where JSON would have an object of base64."""
 
     __slots__ = ()
@@ -186,7 +186,7 @@ class _TextShow(Show):
         return name_of
 
 
-_AS_TEXT = _TextShow()
+_AS_TEXT = _TextOptions()
 
 
 _FILTER_NAMES = ("topics", "queue_id", "after", "before", "from_offset", "to_offset")

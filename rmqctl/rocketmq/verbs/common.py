@@ -13,7 +13,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.store.files import RocketMQStore
 
 if TYPE_CHECKING:
-    from rmqctl.rocketmq.dump.record import Show
+    from rmqctl.rocketmq.dump.record import RowOptions
     from rmqctl.rocketmq.query.records import Record
     from rmqctl.rocketmq.query.steps import TraceStep
 
@@ -59,15 +59,15 @@ def no_start(release: Release, error: str) -> str:
     return f"no broker of {release} starts on this store ({error}): the files are shown as they lie"
 
 
-def show_of(rendering: Rendering, release: Release | None = None) -> Show:
+def row_options(rendering: Rendering, release: Release | None = None) -> RowOptions:
     """How messages are shown."""
-    from rmqctl.rocketmq.dump.record import Show
+    from rmqctl.rocketmq.dump.record import RowOptions
 
     wanted = rendering
-    return Show(wanted.body, wanted.raw_body, wanted.body_limit, wanted.redact, release, wanted.max_body)
+    return RowOptions(wanted.body, wanted.raw_body, wanted.body_limit, wanted.redact, release, wanted.max_body)
 
 
-def message_rows(records: Iterable[Record], show: Show) -> Iterator[Row]:
+def message_rows(records: Iterable[Record], show: RowOptions) -> Iterator[Row]:
     """Return records as the objects that `dump` shows."""
     from rmqctl.rocketmq.dump.record import RecordRows
 

@@ -14,7 +14,7 @@ from rmqctl.rocketmq.dump.dump import Dump
 from rmqctl.rocketmq.dump.sources import Request, configured_index, identify, selected_files
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
-from rmqctl.rocketmq.verbs.common import LAYOUT, begin, show_of
+from rmqctl.rocketmq.verbs.common import LAYOUT, begin, row_options
 from rmqctl.store import LoneFile
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def dump(found: Found, filters: Filters, rendering: Rendering, *, as_release: Re
 def pending(store: RocketMQStore, filters: Filters, what: str, *, as_release: Release | None) -> Answer:
     """Show what a broker still has to deliver: timers, delays, open transactions or pop messages in flight."""
     from rmqctl.rocketmq.query.pending import pending_rows
-    from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+    from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
     from rmqctl.rocketmq.state.releases import release_range
 
     answer = begin(store, Answer())
@@ -64,7 +64,7 @@ def pending(store: RocketMQStore, filters: Filters, what: str, *, as_release: Re
     def rows() -> Iterator[Row]:
         release = as_release or release_range(store, quick=True).highest
         found = missing = 0
-        with StartedStore(store, release) as started:
+        with RecoveredStore(store, release) as started:
             for row in pending_rows(started, what):
                 if found == filters.limit or not wanted.includes_row(row):
                     continue
@@ -100,7 +100,7 @@ def _begun(found: Found, answer: Answer) -> Answer:
 
 
 def _request(found: Found, filters: Filters, rendering: Rendering, release: Release | None) -> Request:
-    show = show_of(rendering, release)
+    show = row_options(rendering, release)
     settings = {} if isinstance(found, LoneFile) else found.settings
     return Request(Filter.of(filters, strict=show.strict, max_body=show.max_body), show, filters.limit, settings)
 

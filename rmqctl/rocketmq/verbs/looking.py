@@ -103,14 +103,14 @@ def lag(
 ) -> Answer:
     """List consumer groups with what they have not consumed."""
     from rmqctl.rocketmq.query.lag import lag_rows
-    from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+    from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
     from rmqctl.rocketmq.state.releases import release_range
 
     answer = begin(store, Answer(columns=_LAG_COLUMNS))
 
     def rows() -> Iterator[Row]:
         release = as_release or release_range(store).highest
-        with StartedStore(store, release, as_found=as_found) as started:
+        with RecoveredStore(store, release, as_found=as_found) as started:
             found = list(lag_rows(started, group, topic))
             yield from (row.row() for row in found)
             if not found:

@@ -12,14 +12,14 @@ from rmqctl.explain import step_lines
 from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
 from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.rocketmq.verbs.common import LAYOUT, answer_messages, begin, message_rows, show_of
+from rmqctl.rocketmq.verbs.common import LAYOUT, answer_messages, begin, message_rows, row_options
 
 if TYPE_CHECKING:
     from rmqctl.rocketmq.query.ids import IdAnswer, MessageId
     from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
     from rmqctl.rocketmq.query.records import Record
     from rmqctl.rocketmq.query.steps import Trace, TraceStep
-    from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+    from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 
 
 _MAX = 64
@@ -49,7 +49,7 @@ class KeyQuestion:
 
 def query_key(store: RocketMQStore, asked: KeyQuestion, rendering: Rendering, release: Release | None) -> Answer:
     """Find messages by key in the index as a broker does, or in the log."""
-    show = show_of(rendering, release)
+    show = row_options(rendering, release)
     answer = begin(store)
     answer.total = sum(f.size for f in store.log_files)
     if asked.scan:
@@ -185,7 +185,7 @@ def query_id(
         raise WrongUsage("MESSAGE_ID", reason) from None
     if scan and explain:
         raise WrongUsage("--explain", "reads the log by itself; leave out --scan.")
-    show = show_of(rendering, release)
+    show = row_options(rendering, release)
     answer = begin(store)
     answer.work, answer.total = "scan" if scan else "explain", sum(f.size for f in store.log_files)
     more = 0
@@ -284,7 +284,7 @@ def query_offset(
     from rmqctl.rocketmq.query.offset import OffsetQuestion, offset_rows
     from rmqctl.rocketmq.query.queue_view import open_queue
 
-    show = show_of(rendering, as_release)
+    show = row_options(rendering, as_release)
     question = OffsetQuestion(
         offset, filters.limit, filters.tag, as_release is not None, explain, show, _filter(filters, strict=show.strict)
     )
@@ -322,7 +322,7 @@ def query_time(
     """Give for each queue the offset that a broker answers for a time, and the message there."""
     from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary, TimeQuestion, time_rows
 
-    question = TimeQuestion(time, Boundary(boundary), explain, show_of(rendering, as_release))
+    question = TimeQuestion(time, Boundary(boundary), explain, row_options(rendering, as_release))
     answer = begin(store)
 
     def rows() -> Iterator[Row]:
@@ -346,15 +346,15 @@ def query_time(
     return answer
 
 
-def _started(store: RocketMQStore, release: Release | None, *, as_found: bool) -> StartedStore:
+def _started(store: RocketMQStore, release: Release | None, *, as_found: bool) -> RecoveredStore:
     """Return the store as a broker of the release, or of the one the store shows, has it."""
-    from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+    from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
     from rmqctl.rocketmq.state.releases import release_range
 
-    return StartedStore(store, release or release_range(store).highest, as_found=as_found)
+    return RecoveredStore(store, release or release_range(store).highest, as_found=as_found)
 
 
-def _queues_meant(started: StartedStore, topic: str, queue: int | None) -> list[int] | TraceStep:
+def _queues_meant(started: RecoveredStore, topic: str, queue: int | None) -> list[int] | TraceStep:
     from rmqctl.rocketmq.query.lag import wanted_queues
 
     return wanted_queues(started, topic, queue)

@@ -183,7 +183,7 @@ def repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal) -> Pro
 
 def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, staged: ExitStack) -> None:
     from rmqctl.rocketmq.rebuild.rebuild import building
-    from rmqctl.rocketmq.repair.mending import BodyDamage
+    from rmqctl.rocketmq.repair.log_repair import BodyDamage
     from rmqctl.rocketmq.repair.plan import RepairOptions, complaints, plan_repair
     from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 

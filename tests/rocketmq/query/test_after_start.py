@@ -11,7 +11,7 @@ from fixtures import damage, golden
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.offset import FOUND, browse
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.locate import open_store_at
 
 Variant = tuple[str, str]
@@ -50,7 +50,7 @@ def test_ranges(variant: Variant, tmp_path: Path) -> None:
     damage.apply(found["recipe"], root)
     store = open_store_at(str(root))
     store.settings = golden.broker_conf(found["base"])
-    with StartedStore(store, Release.parse(release)) as started:
+    with RecoveredStore(store, Release.parse(release)) as started:
         for queue, expected in found["result"]["afterStart"]["queues"].items():
             topic, _, queue_id = queue.rpartition("/")
             with open_queue(started, topic, int(queue_id)) as view:
@@ -64,7 +64,7 @@ def test_every_message_is_there(name: str) -> None:
     total = 0
     store = open_store_at(str(golden.pristine(name)))
     store.settings = golden.broker_conf(name)
-    with StartedStore(store, Release.parse(name[:5])) as started:
+    with RecoveredStore(store, Release.parse(name[:5])) as started:
         for queue in oracle["afterStart"]["queues"]:
             with open_queue(started, queue["topic"], queue["queueId"]) as view:
                 answer = browse(view, max(view.min_offset, 0), 1 << 20)

@@ -15,7 +15,7 @@ from fixtures import damage, golden
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.offset import OffsetQuestion, offset_rows
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.locate import open_store_at
 
 GONE, DAMAGED, UNQUEUED = "record-gone", "record-damaged", "no-queue-unit"
@@ -111,7 +111,7 @@ def _causes(root: Path, release: str, sample: list[dict[str, Any]], *, as_found:
     found = set()
     store = open_store_at(str(root))
     store.settings = golden.broker_conf(f"{release}-clean")
-    with StartedStore(store, Release.parse(release), as_found=as_found) as started:
+    with RecoveredStore(store, Release.parse(release), as_found=as_found) as started:
         for record in sample:
             with open_queue(started, record["topic"], record["queueId"]) as view:
                 rows = list(offset_rows(view, OffsetQuestion(record["queueOffset"], explain=True)))

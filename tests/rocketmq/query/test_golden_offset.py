@@ -15,7 +15,7 @@ from rmqctl.rocketmq.query.offset import get_message
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.queues.files import UNIT, Queue
 from rmqctl.rocketmq.queues.ranges import last_unit
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.files import QueueFiles, StoreFile
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.query.golden_time_helpers import release_of
@@ -24,10 +24,10 @@ GROWS = {"RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"}
 """Topics that the broker process itself wrote to before it was asked for ranges: open transactions are checked anew."""
 
 
-def started(name: str) -> StartedStore:
+def started(name: str) -> RecoveredStore:
     store = open_store_at(str(golden.pristine(name)))
     store.settings = golden.broker_conf(name)
-    return StartedStore(store, release_of(name))
+    return RecoveredStore(store, release_of(name))
 
 
 @pytest.mark.parametrize("name", golden.BROKER_STORES)
@@ -70,11 +70,11 @@ def _expected(question: dict[str, Any], view: QueueView) -> tuple[int, int, int]
 def test_the_bytes_of_one_call_are_exact(less: int, count: int) -> None:
     """Three messages fit into as many bytes as they have."""
     store = open_store_at(str(golden.pristine("5.5.0-clean")))
-    with StartedStore(store, Release(5, 5, 0)) as asked, open_queue(asked, "LabOrders", 0) as view:
+    with RecoveredStore(store, Release(5, 5, 0)) as asked, open_queue(asked, "LabOrders", 0) as view:
         sizes = [unit.size for unit in get_message(view, 0).units[:3]]
     assert len(sizes) == 3
     store.settings = {"maxTransferBytesOnMessageInMemory": str(sum(sizes) - less)}
-    with StartedStore(store, Release(5, 5, 0)) as asked, open_queue(asked, "LabOrders", 0) as view:
+    with RecoveredStore(store, Release(5, 5, 0)) as asked, open_queue(asked, "LabOrders", 0) as view:
         assert len(get_message(view, 0).units) == count
 
 
@@ -83,10 +83,10 @@ def test_brokers_of_5_have_a_second_limit(release: str, less: int, count: int) -
     """Whatever the setting says."""
     store = open_store_at(str(golden.pristine(f"{release}-clean")))
     store.settings = {"maxTransferBytesOnMessageInMemory": "1000000", "maxTransferCountOnMessageInMemory": "3"}
-    with StartedStore(store, Release.parse(release)) as asked, open_queue(asked, "LabOrders", 0) as view:
+    with RecoveredStore(store, Release.parse(release)) as asked, open_queue(asked, "LabOrders", 0) as view:
         sizes = [unit.size for unit in get_message(view, 0).units]
     assert len(sizes) == 3
-    with StartedStore(store, Release.parse(release)) as asked, open_queue(asked, "LabOrders", 0) as view:
+    with RecoveredStore(store, Release.parse(release)) as asked, open_queue(asked, "LabOrders", 0) as view:
         assert len(get_message(view, 0, max_pull=sum(sizes) - less).units) == count
 
 
@@ -96,7 +96,7 @@ def test_browsing_ends_after_many_units_in_vain(most: int, found: int, tmp_path:
     root = golden.unpack("5.5.0-clean", tmp_path)
     sorted((root / "commitlog").iterdir())[2].unlink()
     store = open_store_at(str(root))
-    with StartedStore(store, Release(5, 5, 0)) as asked, open_queue(asked, "LabOrders", 0) as view:
+    with RecoveredStore(store, Release(5, 5, 0)) as asked, open_queue(asked, "LabOrders", 0) as view:
         gone = next(u.queue_offset for _, u in offset.units_from(view, view.min_offset) if not view.is_readable(u))
         answer = offset.browse(view, gone, in_vain=most)
         assert (len(answer.units), answer.next_offset == gone + most) == (found, not found)

@@ -11,7 +11,7 @@ from fixtures import golden
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.query.golden_time_helpers import release_of
 
@@ -28,7 +28,7 @@ def questions(name: str) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("name", golden.BROKER_STORES)
 def test_every_answer_is_the_brokers(name: str) -> None:
     asked = 0
-    with StartedStore(open_store_at(str(golden.pristine(name))), release_of(name)) as started:
+    with RecoveredStore(open_store_at(str(golden.pristine(name))), release_of(name)) as started:
         for question in questions(name):
             view = open_queue(started, question["topic"], question["queueId"])
             for key, boundary in BOUNDARIES.items():
@@ -43,7 +43,7 @@ def test_every_answer_is_the_brokers(name: str) -> None:
 def test_the_other_family_answers_otherwise(name: str) -> None:
     """The three families are told apart: with the rules of another release some answers differ."""
     other = Release(5, 5, 0) if name.startswith("4") else Release(4, 9, 8)
-    with StartedStore(open_store_at(str(golden.pristine(name))), other) as started:
+    with RecoveredStore(open_store_at(str(golden.pristine(name))), other) as started:
         differ = 0
         for question in questions(name):
             view = open_queue(started, question["topic"], question["queueId"])

@@ -12,7 +12,7 @@ import pytest
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.offset import OffsetQuestion, offset_rows
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.rare_stores_helpers import KINDS, truth
 
@@ -22,7 +22,7 @@ def test_every_message_and_those_of_a_tag(kind: str, rare: Callable[[str], Path]
     queues: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
     for record in truth(kind):
         queues[record["topic"], record["queue_id"]].append(record)
-    with StartedStore(open_store_at(str(rare(kind))), Release(5, 3, 3)) as started:
+    with RecoveredStore(open_store_at(str(rare(kind))), Release(5, 3, 3)) as started:
         for (topic, queue_id), records in queues.items():
             for tag in (None, records[0]["tags"]):
                 with open_queue(started, topic, queue_id) as view:

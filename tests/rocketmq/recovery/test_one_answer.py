@@ -18,7 +18,7 @@ from rmqctl.rocketmq.engine.opening import settings_of, settled
 from rmqctl.rocketmq.family import RocketMQ
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.recovery.plan import overlaid
-from rmqctl.rocketmq.recovery.queue_ends import StartedStore, queue_limits
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore, queue_limits
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.state.releases import release_range
@@ -50,7 +50,7 @@ def test_every_command_gives_the_same_ends(damaged: tuple[Variant, Path]) -> Non
         if row["max_offset"] is not None:
             low, high = topics.get((row["topic"], row["queue_id"]), (0, 0))
             assert (row["min_offset"], row["max_offset"]) == (max(low, 0), high), row
-    with StartedStore(files, release_range(files).highest) as started:
+    with RecoveredStore(files, release_range(files).highest) as started:
         for (topic, queue), asked in topics.items():
             with open_queue(started, topic, queue) as view:
                 assert (view.min_offset, view.max_offset) == asked, (topic, queue)

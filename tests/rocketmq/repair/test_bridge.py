@@ -16,7 +16,7 @@ from formats.rocketmq.tags_code import tags_code
 from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.repair.gaps import LARGEST_FILLER, bridge
 from rmqctl.rocketmq.repair.placeholder import MARK, SHORT_MARK, Setting, blank, bodiless, filler, placeholder, tags_of
-from rmqctl.rocketmq.repair.queue_references import Claim
+from rmqctl.rocketmq.repair.queue_references import QueueReference
 
 SETTING = Setting(1_700_000_000_000)
 BEGIN = 4096
@@ -39,7 +39,7 @@ def records(data: bytes, begin: int = BEGIN) -> list[dict[str, object]]:
 
 
 def fill(
-    end: int, claims: Sequence[Claim], loose: Sequence[Claim] = (), *, at_end: bool = False
+    end: int, claims: Sequence[QueueReference], loose: Sequence[QueueReference] = (), *, at_end: bool = False
 ) -> list[dict[str, object]]:
     made = bridge(BEGIN, end, claims, loose, SETTING, at_end=at_end, light=lambda physical: ())
     assert made is not None
@@ -57,7 +57,7 @@ def fill(
 def test_every_range_is_filled(parts: list[tuple[int, int]], tail: int, at_end: bool) -> None:
     claims, at = [], BEGIN
     for number, (free, extra) in enumerate(parts):
-        claims.append(Claim("Orders", 1, number, at + free, SMALLEST + 8 + extra))
+        claims.append(QueueReference("Orders", 1, number, at + free, SMALLEST + 8 + extra))
         at = claims[-1].end
     end = at + tail
     if end - BEGIN < SMALLEST:
@@ -71,7 +71,7 @@ def test_every_range_is_filled(parts: list[tuple[int, int]], tail: int, at_end: 
 
 @given(st.integers(SMALLEST, 3000), st.integers(0, 6), st.booleans())
 def test_missing_messages_without_a_place_are_put_where_room_is(size: int, count: int, at_end: bool) -> None:
-    loose = [Claim("Orders", 0, 7 + n, -1) for n in range(count)]
+    loose = [QueueReference("Orders", 0, 7 + n, -1) for n in range(count)]
     found = fill(BEGIN + size, [], loose, at_end=at_end)
     offsets = [r["queue_offset"] for r in found if r["sys_flag"] == 0]
     assert offsets == [7 + n for n in range(len(offsets))]
@@ -90,10 +90,10 @@ def test_what_has_no_place_goes_between_its_neighbours_in_the_queue(
     claims, loose, at = [], [], BEGIN
     for number, (free, is_known) in enumerate(parts):
         if is_known:
-            claims.append(Claim("Orders", 1, number, at + free, SMALLEST + 40))
+            claims.append(QueueReference("Orders", 1, number, at + free, SMALLEST + 40))
             at = claims[-1].end
         else:
-            loose.append(Claim("Orders", 1, number, -1))
+            loose.append(QueueReference("Orders", 1, number, -1))
     if at + tail - BEGIN < SMALLEST:
         return
     found = fill(at + tail, claims, loose, at_end=at_end)
@@ -102,7 +102,7 @@ def test_what_has_no_place_goes_between_its_neighbours_in_the_queue(
 
 
 def test_room_that_must_do_for_many_is_shared() -> None:
-    loose = [Claim("Orders", 0, n, -1) for n in range(10)]
+    loose = [QueueReference("Orders", 0, n, -1) for n in range(10)]
     found = fill(BEGIN + 1800, [], loose)
     assert [r["queue_offset"] for r in found if r["sys_flag"] == 0] == list(range(10))
 
@@ -134,7 +134,7 @@ def test_fillers_of_every_small_size(size: int) -> None:
 @pytest.mark.parametrize("topic", ["Orders", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC",
                                    "RMQ_SYS_TRANS_OP_HALF_TOPIC", "%RETRY%" + "g" * 140])  # fmt: skip
 def test_a_placeholder_says_what_it_is(topic: str) -> None:
-    record = placeholder(Claim(topic, 3, 42, BEGIN), 500, SETTING)
+    record = placeholder(QueueReference(topic, 3, 42, BEGIN), 500, SETTING)
     assert record is not None
     fields, size = decode_record(record)
     assert size == 500
@@ -148,7 +148,7 @@ def test_a_placeholder_says_what_it_is(topic: str) -> None:
 def test_placeholders_of_every_small_size_have_a_body(topic: str, crc: bool) -> None:
     setting = Setting(1_700_000_000_000, property_crc=crc)
     sizes = range(SMALLEST, SMALLEST + 400)
-    made = {size: placeholder(Claim(topic, 3, 42, BEGIN, size), size, setting) for size in sizes}
+    made = {size: placeholder(QueueReference(topic, 3, 42, BEGIN, size), size, setting) for size in sizes}
     found = [decode_record(record)[0] for record in made.values() if record is not None]
     smallest = min(size for size, record in made.items() if record is not None)
     assert all(made[size] is not None for size in range(smallest, SMALLEST + 400))
@@ -179,7 +179,7 @@ def test_a_destroyed_body_of_any_size_gives_way_to_one(size: int, properties: by
 
 def test_broker_topics_get_what_makes_the_broker_pass_over_them() -> None:
     def properties(topic: str) -> dict[bytes, bytes]:
-        record = placeholder(Claim(topic, 0, 1, BEGIN), 500, SETTING)
+        record = placeholder(QueueReference(topic, 0, 1, BEGIN), 500, SETTING)
         assert record is not None
         return dict(split_properties(decode_record(record)[0]["properties"]))
 
@@ -196,13 +196,13 @@ def test_tags_can_have_any_hash(code: int) -> None:
 
 
 def test_a_unit_that_cannot_be_changed_keeps_its_tags_code() -> None:
-    record = placeholder(Claim("Orders", 3, 42, BEGIN, tags_code=-77), 400, Setting(keeps_tags_code=True))
+    record = placeholder(QueueReference("Orders", 3, 42, BEGIN, tags_code=-77), 400, Setting(keeps_tags_code=True))
     assert record is not None
     assert tags_code(dict(split_properties(decode_record(record)[0]["properties"]))[b"TAGS"].decode()) == -77
 
 
 def test_an_inner_batch_keeps_its_offsets() -> None:
-    record = placeholder(Claim("Batch", 0, 30, BEGIN, batch=4), 400, SETTING)
+    record = placeholder(QueueReference("Batch", 0, 30, BEGIN, batch=4), 400, SETTING)
     assert record is not None
     fields, _ = decode_record(record)
     names = dict(split_properties(fields["properties"]))
@@ -216,28 +216,31 @@ def test_an_inner_batch_keeps_its_offsets() -> None:
 
 
 def test_light_queues_keep_their_place() -> None:
-    light = [Claim("%LMQ%one", 0, 5, BEGIN), Claim("%LMQ%two", 0, 9, BEGIN)]
-    record = placeholder(Claim("Orders", 3, 42, BEGIN), 500, SETTING, light)
+    light = [QueueReference("%LMQ%one", 0, 5, BEGIN), QueueReference("%LMQ%two", 0, 9, BEGIN)]
+    record = placeholder(QueueReference("Orders", 3, 42, BEGIN), 500, SETTING, light)
     assert record is not None
     names = dict(split_properties(decode_record(record)[0]["properties"]))
     assert (names[b"INNER_MULTI_DISPATCH"], names[b"INNER_MULTI_QUEUE_OFFSET"]) == (b"%LMQ%one,%LMQ%two", b"5,9")
 
 
 def test_records_that_carry_their_own_crc_get_one() -> None:
-    record = placeholder(Claim("Orders", 3, 42, BEGIN), 300, Setting(1, property_crc=True))
+    record = placeholder(QueueReference("Orders", 3, 42, BEGIN), 300, Setting(1, property_crc=True))
     assert record is not None
     assert int(record[-11:-1][::-1]) == body_crc(record[:-SIZE])
 
 
 def test_what_is_too_small_for_the_topic_gets_no_placeholder() -> None:
-    assert placeholder(Claim("A" * 50, 0, 0, BEGIN), SMALLEST + 10, SETTING) is None
+    assert placeholder(QueueReference("A" * 50, 0, 0, BEGIN), SMALLEST + 10, SETTING) is None
     with pytest.raises(DecodeError):
         decode_record(blank(100))
 
 
 def test_a_place_that_is_too_small_for_its_topic_gets_a_filler() -> None:
     """The message is not placed, and what lies beside it stays where it is."""
-    long, short = Claim("L" * 100, 0, 7, BEGIN + 200, SMALLEST + 40), Claim("T", 0, 1, BEGIN + 200 + SMALLEST + 40, 300)
+    long, short = (
+        QueueReference("L" * 100, 0, 7, BEGIN + 200, SMALLEST + 40),
+        QueueReference("T", 0, 1, BEGIN + 200 + SMALLEST + 40, 300),
+    )
     end = BEGIN + 200 + SMALLEST + 40 + 300
     made = bridge(BEGIN, end, [long, short], [], SETTING, at_end=False, light=lambda physical: ())
     assert made is not None

@@ -1,4 +1,4 @@
-"""What every part of mending a log needs: the damage, who points where, the bytes, a replica.
+"""What every part of repair a log needs: the damage, who points where, the bytes, a replica.
 
 A replica is another store of the same group: it holds the same log at the same offsets.
 """
@@ -20,7 +20,7 @@ from rmqctl.rocketmq.log.commitlog import FileContext, LogState, walk_file
 from rmqctl.rocketmq.log.crc import body_crcs
 from rmqctl.rocketmq.log.record import HEAD_SEEN, LogReader, magic_of
 from rmqctl.rocketmq.repair.damage import LogDamage
-from rmqctl.rocketmq.repair.queue_references import Claims
+from rmqctl.rocketmq.repair.queue_references import QueueReferences
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 
 _COMPARED = 256
@@ -113,7 +113,7 @@ def _is_sound(data: bytes, begin: int) -> bool:
     return at == len(data)
 
 
-# --- what every part of mending a log needs ---------------------------------------------------------
+# --- what every part of repair a log needs ---------------------------------------------------------
 
 
 _PIECE = 1 << 20
@@ -127,7 +127,7 @@ class BodyDamage(StrEnum):
 
 
 @dataclass(slots=True)
-class Mending:
+class LogRepair:
     """One pass over a damaged log.
 
     Attributes:
@@ -140,7 +140,7 @@ class Mending:
 
     store: RocketMQStore
     damage: LogDamage
-    claims: Claims
+    claims: QueueReferences
     log: LogReader
     replica: Replica | None = None
     body_damage: BodyDamage = BodyDamage.PLACEHOLDER

@@ -194,7 +194,7 @@ class RepairQuestion:
         return tuple(found)
 
 
-def plan_to_mend(replicas: Replicas, asked: RepairQuestion, answer: Proposal) -> Proposal:
+def plan_repair(replicas: Replicas, asked: RepairQuestion, answer: Proposal) -> Proposal:
     """Plan how to mend what verify finds with the least loss.
 
     Raises:
