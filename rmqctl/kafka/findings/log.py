@@ -101,8 +101,10 @@ BATCH_OFFSET_GAP = declare(
     "batch.offset-gap",
     _W,
     "Offsets are missing between two batches of a topic that shows no sign of compaction.",
-    "Compare with a replica. A follower that fetched from a compacted log has such gaps, too.",
-    broker="Reads over it.",
+    "Compare with a replica (`rmqctl diff`). A follower that fetched from a compacted log has such gaps, too. Before the last "
+    "batch of a log its own base offset may be the wrong one: `repair` sets it right where an index, a producer snapshot or "
+    "a checkpoint proves another.",
+    broker="Reads over it; the next record gets the offset after the last batch.",
     see="spec 1.5, 14, 21 (17)",
 )
 BATCH_COUNT = declare(

@@ -7,6 +7,7 @@ Batches are also looked for whose bytes before the CRC are gone or are others: t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,7 +26,8 @@ from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
 from rmqctl.kafka.reference import records_of_batch
 from rmqctl.kafka.repair.log import Filling, LogMender
-from rmqctl.kafka.repair.survey import Damage, Range, Survey
+from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey
+from rmqctl.kafka.state.partition_state import LastBatch, PartitionLog, proven_last_offset, stated_next
 from rmqctl.repair.crc_correction import CRC32, CRC32C, Crc, diagnose
 from rmqctl.repair.edits import Step, changes
 
@@ -59,10 +61,14 @@ class Healer:
     Args:
         epochs: of the leader-epoch-checkpoint, empty where it cannot be trusted.
         compacted: offsets may be missing between batches, whatever the log looks like.
+        log: with what lies beside it, which may know the offsets of its last batch; None: nothing does.
     """
 
-    def __init__(self, survey: Survey, epochs: tuple[LeaderEpoch, ...], *, compacted: bool) -> None:
+    def __init__(
+        self, survey: Survey, epochs: tuple[LeaderEpoch, ...], *, compacted: bool, log: PartitionLog | None = None
+    ) -> None:
         self.survey, self.epochs, self.compacted = survey, epochs, compacted or survey.misses_offsets
+        self.log = log
 
     def steps(self, mender: LogMender) -> Iterator[Step]:
         """One step for each batch that can be healed.
@@ -153,7 +159,7 @@ class Healer:
         is_first = before is None or before.segment != damage.segment
         skipped = damage.begin - (0 if is_first or before is None else before.end)
         follows = not lacks and 0 <= skipped < LENGTH_AT  # bytes put into its base offset leave so many before it
-        precedes = after is not None and after.segment == damage.segment and after.position == damage.end
+        precedes = after is not None and self._touch(damage, after)
         is_next = not self.compacted and follows != precedes and (follows or high is not None)
         is_blamed = damage.kind in {BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET}
         if stated == 0 and not follows:
@@ -167,9 +173,36 @@ class Healer:
             return low
         if is_next:
             return low if follows else high
+        if is_blamed and high is None and damage.stated is not None and self.log is not None:
+            proven = proven_last_offset(self.log, self._as_last(damage, damage.stated, low), touches=False)
+            if proven is not None:
+                return proven[0] - delta
         flips = _flips(stated) if stated is not None and not lacks else ()
         near = [c for c in flips if c >= low and (high is None or c <= high)]
         return near[0] if len(near) == 1 else None
+
+    def _touch(self, damage: Damage, after: Batch) -> bool:
+        """Whether some damage ends where the next batch begins, be it in the next segment."""
+        if after.segment == damage.segment:
+            return after.position == damage.end
+        ends = after.segment == damage.segment + 1 and damage.end == self.survey.files[damage.segment].size
+        return ends and after.position == 0 and after.base_offset == self.survey.files[after.segment].base
+
+    def _as_last(self, damage: Damage, batch: Batch, low: int) -> LastBatch:
+        """Return a batch as the last one of the log."""
+        number = bisect_left(self.survey.damages, (damage.segment, damage.begin), key=lambda d: (d.segment, d.begin))
+        headers, end = list[tuple[int, int, int]](), damage.begin
+        for other in reversed(self.survey.damages[:number]):
+            stated = other.stated
+            if (other.segment, other.end) != (damage.segment, end) or stated is None or other.frame_ok:
+                break
+            headers.append((stated.base_offset, stated.last_offset, stated.records_count))
+            end = other.begin
+        segment = next(s for s in self.survey.partition.segments if s.log is self.survey.files[damage.segment])
+        return LastBatch(
+            segment, damage.begin, batch.base_offset, batch.last_offset, batch.producer_id, batch.last_sequence, low,
+            -1 if self.compacted else stated_next(low, reversed(headers)),
+        )  # fmt: skip
 
     def _epoch(self, stated: int | None, offset: int, damage: Damage) -> int:
         """Return the leader epoch: as stated where that fits, else that of the checkpoint, of the neighbours."""

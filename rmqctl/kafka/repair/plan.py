@@ -25,7 +25,7 @@ from rmqctl.kafka.findings.directory import (
     DIRECTORY_LOST_LOG,
     METADATA_REPLAY,
 )
-from rmqctl.kafka.findings.log import BATCH_ZERO_END
+from rmqctl.kafka.findings.log import BATCH_OFFSET_GAP, BATCH_ZERO_END
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
 from rmqctl.kafka.recovery.replay import recover
@@ -157,6 +157,7 @@ class _Planner:
                 self._take(self._aborted(label, producer))
             self._derived()
             self._take(self._hanging())
+            self._take(_gaps(self._found))
         refusal = self._start() if before or self.steps else ""
         after = self._findings("verify the result") if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
@@ -282,7 +283,7 @@ class _Planner:
         survey = Survey(partition, findings)
         epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
         mender = LogMender(survey, (), Path(self.below.root), self._room, compacted=compacted)
-        yield from Healer(survey, epochs, compacted=compacted).steps(mender)
+        yield from Healer(survey, epochs, compacted=compacted, log=log).steps(mender)
 
     def _filled(self, name: str) -> Iterator[Step]:
         found = self._partition(name)
@@ -516,6 +517,17 @@ class _Planner:
             lost = number_of(start.lost_records, "record")
             return f"a broker of {start.release} would cut {lost} off the result"
         return ""
+
+
+def _gaps(findings: Iterable[Finding]) -> Iterator[Step]:
+    """Yield what stays of offsets that are missing without a trace of damage."""
+    why = (
+        "a broker serves the log as it is: consumers pass over the offsets, and the next record gets the one after the "
+        "last batch; a replica with the batches around them shows whether they were ever written: rmqctl diff"
+    )
+    for finding in findings:
+        if finding.kind is BATCH_OFFSET_GAP:
+            yield Step(finding.kind.id, finding.file, f"left as it is: at {finding.offset} {finding.message}", why)
 
 
 def _unknown(replicas: Replicas, image: MetadataImage) -> dict[str, tuple[str, str, int]]:

@@ -66,6 +66,8 @@ class Batch:
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    records_count: int
+    last_sequence: int
 
     @property
     def end(self) -> int:
@@ -280,7 +282,10 @@ class Survey:
 
 
 _FIRST = ("segment", "position", "size", "magic", "base_offset", "last_offset")
-_REST = ("partition_leader_epoch", "attributes", "max_timestamp", "producer_id", "producer_epoch", "base_sequence")
+_REST = (
+    "partition_leader_epoch", "attributes", "max_timestamp", "producer_id", "producer_epoch", "base_sequence",
+    "records_count", "last_sequence",
+)  # fmt: skip
 
 
 def _batch(segment: int, headers: Headers, row: int) -> Batch:

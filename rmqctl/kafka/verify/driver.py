@@ -213,7 +213,7 @@ class Verification:
         for segment in segments:
             yield from self._segment(segment, check, producers, results, held, is_last=segment is segments[-1])
         looked.records = check.records
-        yield from check.finish()
+        yield from check.finish(log)
         if not check.damaged:  # else what is beyond the end may well be what was lost
             looked.end = check.end_offset
         if self.options.cross:

@@ -26,7 +26,10 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_MISSING,
     kind_of_gap,
 )
+from rmqctl.kafka.state.partition_state import LastBatch, PartitionLog, proven_last_offset, stated_next
 from rmqctl.kafka.verify.splits import Headers
+
+_LAST_HOLE = "they are lost, or its base offset is wrong, and nothing here says which"
 
 
 @dataclass(slots=True)
@@ -93,6 +96,9 @@ class LogCheck:
     _edge: _Rows | None = None
     _is_broken: bool = False
     _holes: list[Finding] = field(default_factory=list)
+    _last_producer: tuple[int, int] = (-1, -1)
+    _damaged_before: list[tuple[int, int, int]] = field(default_factory=list)
+    _blamed: tuple[str, int] = ("", -1)
 
     def add(self, segment: Segment, headers: Headers, *, is_last: bool) -> Iterator[Finding]:
         """Go on with the headers of a split.
@@ -119,13 +125,18 @@ class LogCheck:
         base = self.partition.logs[-1].base if self.partition.logs else 0
         return max(last + 1, base)
 
-    def finish(self) -> Iterator[Finding]:
-        """Yield what can be said once the whole log is known: whether missing offsets are damage."""
+    def finish(self, log: PartitionLog) -> Iterator[Finding]:
+        """Yield what can be said once the whole log is known: whether missing offsets are damage.
+
+        Args:
+            log: of the partition, with what lies beside it.
+        """
+        if self._edge is not None:
+            yield from () if self.compacted else self._shifted(self._edge)
+            yield from self._moved(log, self._edge)
         if self._holes and not self.compacted:
             self.damaged = True
             yield from self._holes
-        if self._edge is not None and not self.compacted:
-            yield from self._shifted(self._edge)
         for finding in () if self.compacted else self._lost_start():
             self.damaged = True  # among other holes it may be a compacted log of which nothing says so
             yield replace(finding, severity=Severity.WARNING) if self._holes else finding
@@ -149,6 +160,32 @@ class LogCheck:
             at = int(rows.position[-1]) - size
             message = f"offsets {found} to {rows.last[-1]} after damage at {at}, where offset {low} follows"
             yield self._blame(BATCH_OFFSET_ORDER, rows, len(rows) - 1, message)
+
+    def _moved(self, log: PartitionLog, rows: _Rows) -> Iterator[Finding]:
+        """Blame the last batch of the log if what lies beside the log knows that it has other offsets."""
+        row, before = len(rows) - 1, len(rows) - 2
+        place = (rows.files[row].name, int(rows.position[row])) if row >= 0 else ("", 0)
+        if row < 0 or place == self._blamed or rows.is_outside(row) or rows.epoch[row] < 0:
+            return
+        found, last, base = int(rows.base[row]), int(rows.last[row]), rows.files[row].base
+        low = max(int(rows.last[before]) + 1 if before >= 0 else base, base)
+        segment = next((facts.segment for facts in self.segments if facts.segment.log is rows.files[row]), None)
+        if segment is None or last < found or (found <= low and not rows.broken[row]):
+            return
+        touches = not self.compacted and not rows.broken[row] and (rows.position[row] == 0 or before >= 0)
+        stated = stated_next(low, self._damaged_before) if not self.compacted else -1
+        batch = LastBatch(segment, place[1], found, last, *self._last_producer, low, stated)
+        proven = proven_last_offset(log, batch, touches=touches)
+        hole = next((hole for hole in self._holes if (hole.file, hole.offset) == place), None)
+        if hole is not None:
+            self._holes.remove(hole)
+        if proven is None:
+            if hole is not None:
+                self._holes.append(replace(hole, message=f"{hole.message}, the last batch: {_LAST_HOLE}"))
+            return
+        first = proven[0] - (last - found)
+        message = f"the last batch has offsets {found} to {last} instead of {first} to {proven[0]}: {proven[1]}"
+        yield self._blame(BATCH_OFFSET_ORDER, rows, row, message)
 
     def _lost_start(self) -> Iterator[Finding]:
         """Segments before the first batch of which an empty log or an index is left; compaction alone leaves such."""
@@ -198,6 +235,9 @@ class LogCheck:
         """Compare neighbours; the last rows of the split before are carried along."""
         rows = _Rows.of(file, headers)
         if len(rows):
+            at = int(np.flatnonzero(headers.crc_ok)[-1])
+            self._last_producer = int(headers["producer_id"][at]), int(headers["last_sequence"][at])
+            self._damaged_before = list(headers.damaged_before(at))
             rows.broken[0] |= self._is_broken
             self._is_broken = False
         after = int(rows.position[-1]) if len(rows) else -1
@@ -232,19 +272,38 @@ class LogCheck:
     def _hole(self, rows: _Rows, pair: int) -> None:
         """Note offsets that are missing after a row; whether that is normal shows at the end."""
         next_goes_back = pair + 2 < len(rows) and rows.base[pair + 2] <= rows.last[pair + 1]
+        if self._blamed == (rows.files[pair].name, rows.position[pair]):
+            return
         if rows.broken[pair + 1] or rows.is_outside(pair) or rows.is_outside(pair + 1) or next_goes_back:
             return
         first, last = int(rows.last[pair]) + 1, int(rows.base[pair + 1]) - 1
         if self._is_swapped(first, last):
             return
-        if pair == 0 and rows.broken[0] and rows.base[0] == rows.files[0].base and rows.position[0] >= HEADER_SIZE:
-            message = f"offset {rows.base[0]} after damage that held batches; {first} to {last} are missing"
-            self._holes.append(rows.finding(BATCH_OFFSET_ORDER, 0, message))
+        if self._is_lowered(rows, pair):
+            message = f"offset {rows.base[pair]} after damage that held batches; {first} to {last} are missing"
+            self._holes.append(rows.finding(BATCH_OFFSET_ORDER, pair, message))
             return
         lost = self._lost_segment(first, last) if rows.files[pair + 1] is not rows.files[pair] else None
         self.misses |= lost is not None
         message = f"offsets {first} to {last} are missing before it"
         self._holes.append(lost or rows.finding(BATCH_OFFSET_GAP, pair + 1, message))
+
+    def _is_lowered(self, rows: _Rows, pair: int) -> bool:
+        """Whether a batch with a hole after it has a wrong base offset: it follows damage that its offset ignores."""
+        file = rows.files[pair]
+        is_first = pair == 0 or rows.files[pair - 1] is not file
+        begin = 0 if is_first else int(rows.position[pair - 1] + rows.size[pair - 1])
+        if not rows.broken[pair] or rows.position[pair] - begin < HEADER_SIZE:
+            return False
+        if pair == 0 and rows.base[0] == file.base:
+            return True
+        floor = int(rows.last[pair - 1]) if pair else file.base - 1
+        right = int(rows.base[pair + 1] - (rows.last[pair] - rows.base[pair]) - 1)
+        if rows.files[pair + 1] is not file:
+            return bool(rows.base[pair + 1] == rows.files[pair + 1].base and right > floor)
+        later = (log.base for log in self.partition.logs if log.base > file.base)
+        third = rows.base[pair + 2] if pair + 2 < len(rows) else next(later, -1)
+        return bool(third == rows.last[pair + 1] + 1 and right > floor)
 
     def _is_swapped(self, first: int, last: int) -> bool:
         """Whether a .swap file, which a broker renames when it starts, begins among the offsets."""
@@ -286,7 +345,7 @@ class LogCheck:
 
     def _blame(self, kind: FindingKind, rows: _Rows, row: int, message: str) -> Finding:
         """Return a finding at a row whose header is wrong, so that nothing derived from it is held against others."""
-        self.damaged = True
+        self.damaged, self._blamed = True, (rows.files[row].name, int(rows.position[row]))
         for facts in self.segments:
             if facts.segment.log is rows.files[row]:
                 facts.damaged = True

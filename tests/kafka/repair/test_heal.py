@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -11,6 +13,7 @@ from fixtures import golden
 from formats.kafka.record_batch import Attributes
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import Partition, read_directory
+from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.repair.heal import Healer
 from rmqctl.kafka.repair.log import LogMender
 from rmqctl.kafka.repair.plan import RepairOptions, overlaid, plan_repair
@@ -22,6 +25,7 @@ from tests.kafka.batches import batch, record
 from tests.kafka.repair.judged import opened
 from tests.kafka.repair.test_markers import alone
 
+NOTHING: Mapping[str, bytes] = MappingProxyType({})
 SEGMENT = "00000000000000000091.log"
 PLACES = {"plain-none-0": SEGMENT, "z-gzip-0": "00000000000000000060.log", "txn-a-0": "00000000000000000103.log"}
 
@@ -153,14 +157,20 @@ def test_no_offset_is_guessed_for_a_batch_without_its_first_bytes(tmp_path: Path
         assert not [step.what for step in plan.plan.steps if "again, offset" in step.what]
 
 
-def _repaired(root: Path, data: bytes) -> tuple[dict[int, bytes], int]:
-    """Repair a log of one segment: the bytes from the CRC on by base offset, and the records that it says it loses."""
+def _repaired(root: Path, data: bytes, beside: Mapping[str, bytes] = NOTHING) -> tuple[dict[int, bytes], int]:
+    """Repair a log of one segment: the bytes from the CRC on by base offset, and the records that it says it loses.
+
+    Args:
+        beside: other files.
+    """
     path = root / "t-0" / f"{0:020d}.log"
     staged = root.parent / "staged"
     for made in (path.parent, staged):
         made.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=AbCdEfGhQxSTU-V_wXyZ01\n")
+    for name, content in beside.items():
+        (root / name).write_bytes(content)
     repair = plan_repair(opened(root), RepairOptions(Release(4, 1, 0)), staged)
     assert not repair.refusal
     after = Survey(overlaid(opened(root), repair.plan.steps).partitions[0])
@@ -225,3 +235,54 @@ def test_offsets_beyond_64_bits(tmp_path: Path) -> None:
     path = tmp_path / "d" / "t-0" / f"{0:020d}.log"
     path.rename(path.with_name(f"{2**63 - 1:020d}.log"))
     assert list(Verification(opened(tmp_path / "d"), VerifyOptions("structure", cross=False)).findings())
+
+
+ENTRY = (13).to_bytes(4, "big") + (13 * SIZE).to_bytes(4, "big")
+"""Of the offset index, for the last batch."""
+
+
+@pytest.mark.parametrize(
+    ("offset", "beside", "right"),
+    [
+        pytest.param(15, {"t-0/00000000000000000000.index": ENTRY}, 13, id="its index entry"),
+        pytest.param(
+            15,
+            {FileKind.CLEAN_SHUTDOWN: b"", FileKind.RECOVERY_POINTS: b"0\n1\nt 0 14\n"},
+            13,
+            id="the end at an orderly stop",
+        ),
+        pytest.param(45, {FileKind.HIGH_WATERMARKS: b"0\n1\nt 0 14\n"}, 13, id="a bit, and the high watermark"),
+        pytest.param(13 + (1 << 20), {}, 13, id="a bit that skips a million offsets"),
+        pytest.param(
+            15, {FileKind.HIGH_WATERMARKS: b"0\n1\nt 0 14\n"}, 15, id="the watermark may be of a batch that is gone"
+        ),
+        pytest.param(
+            45, {FileKind.HIGH_WATERMARKS: b"0\n1\nt 0 46\n"}, 45, id="the high watermark says that it is right"
+        ),
+        pytest.param(45, {}, 45, id="nothing says which"),
+    ],
+)
+def test_the_base_offset_of_the_last_batch(offset: int, beside: dict[str, bytes], right: int, tmp_path: Path) -> None:
+    data = _put(13 * SIZE, offset.to_bytes(8, "big"), 8)
+    after, loses = _repaired(tmp_path / "d", data, beside)
+    assert after == {**{n: LOG[n][17:] for n in range(13)}, right: LOG[13][17:]}
+    assert loses == 0
+    if right == offset:
+        staged = tmp_path / "staged"
+        left = plan_repair(opened(tmp_path / "d"), RepairOptions(Release(4, 3, 1)), staged).left
+        assert [step.id for step in left] == ["batch.offset-gap"]
+        assert "the last batch: they are lost, or its base offset is wrong, and nothing here says which" in left[0].what
+
+
+@pytest.mark.parametrize("offset", [3, 4, 2, 5, 1])
+def test_the_base_offset_of_the_batch_after_damage(offset: int, tmp_path: Path) -> None:
+    """Batches 4 and 5 are destroyed; what follows them says which offset the next one has."""
+    data = _put(6 * SIZE, offset.to_bytes(8, "big"), 8, _zeroed(4 * SIZE, 6 * SIZE))
+    assert _repaired(tmp_path / "d", data) == ({n: LOG[n][17:] for n in range(14) if n not in {4, 5}}, 2)
+
+
+@pytest.mark.parametrize("offset", [4, 5, 2])
+def test_the_base_offset_of_the_last_batch_of_a_segment_after_damage(offset: int, tmp_path: Path) -> None:
+    data = _put(6 * SIZE, offset.to_bytes(8, "big"), 8, _zeroed(4 * SIZE, 6 * SIZE))[: 7 * SIZE]
+    after, loses = _repaired(tmp_path / "d", data, {f"t-0/{7:020d}.log": WHOLE[7 * SIZE :]})
+    assert (after, loses) == ({n: LOG[n][17:] for n in range(14) if n not in {4, 5}}, 2)
