@@ -51,8 +51,6 @@ def fold(text: str, width: int) -> list[str]:
     """Lines of at most ``width`` cells: broken after spaces, else after one of ``_-/``, else anywhere."""
     if cells_of(text) <= width:
         return [text]
-    from rich.cells import chop_cells
-
     lines: list[str] = []
     line = ""
     for word in text.split(" "):
@@ -63,12 +61,21 @@ def fold(text: str, width: int) -> list[str]:
         if line:
             lines.append(line)
         while cells_of(word) > width:
-            fitting = chop_cells(word[: 2 * width], width)[0] or word[0]
+            fitting = _fitting(word, width)
             cut = max(fitting.rfind(mark) for mark in "_-/") + 1
             lines.append(word[: cut if 2 * cut > width else len(fitting)])
             word = word[len(lines[-1]) :]
         line = word
     return [*lines, line]
+
+
+def _fitting(word: str, width: int) -> str:
+    """Return the begin of a word that fills at most ``width`` cells, one character at least."""
+    if word.isascii():
+        return word[: max(width, 1)]
+    from rich.cells import chop_cells
+
+    return chop_cells(word[: 2 * width], width)[0] or word[0]
 
 
 def _width() -> int:

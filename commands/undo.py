@@ -103,7 +103,7 @@ def command(
 
 def _directory(path: Path) -> Path:
     """Return the directory of journals that a journal lies in; a store stays."""
-    from rmqctl.repair.journal import JOURNAL
+    from rmqctl.repair.journal_directory import JOURNAL
 
     return path.absolute().parent if (path / JOURNAL).exists() else path
 

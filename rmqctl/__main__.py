@@ -11,6 +11,9 @@ import sys
 YOUNG_OBJECTS = 100_000
 """How many new objects make the garbage collector run: with 700, as Python has it, imports make it run all the time."""
 
+FRAMES = 1 << 14
+"""Values for which the frame of :func:`main` makes room, see below."""
+
 
 def main() -> None:
     """Run the command line; Ctrl-C during the first imports ends the process as any other, without a traceback."""
@@ -28,6 +31,12 @@ def main() -> None:
         if isinstance(end.code, int):
             status.append(end.code)
         raise
+
+
+main.__code__ = main.__code__.replace(co_stacksize=FRAMES)
+"""Python keeps the frames of calls in pieces of 16 KiB. A loop whose calls cross the end of a piece has the system map
+and unmap the next one each time, wherever that happens to be; half of the import of NumPy was that. The frame of `main`
+needs a piece of 256 KiB, and all that it calls finds room in the same."""
 
 
 def _leave(status: list[int]) -> None:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes, Step
     from rmqctl.repair.execute import Applied, apply, resume, undo
     from rmqctl.repair.history import History, choose_journal
-    from rmqctl.repair.journal import Journal, default_directory, read_journal
-    from rmqctl.repair.preconditions import check_journal, pending, refuse_pending
+    from rmqctl.repair.journal import Journal, read_journal
+    from rmqctl.repair.journal_directory import default_directory, pending, refuse_pending
+    from rmqctl.repair.preconditions import check_journal
 
 __all__ = [
     "Applied",
@@ -48,8 +49,9 @@ _MODULES = {
     "rmqctl.files.writing": {"FileLayer"},
     "rmqctl.repair.execute": {"Applied", "apply", "resume", "undo"},
     "rmqctl.repair.history": {"History", "choose_journal"},
-    "rmqctl.repair.journal": {"Journal", "default_directory", "read_journal"},
-    "rmqctl.repair.preconditions": {"check_journal", "pending", "refuse_pending"},
+    "rmqctl.repair.journal": {"Journal", "read_journal"},
+    "rmqctl.repair.journal_directory": {"default_directory", "pending", "refuse_pending"},
+    "rmqctl.repair.preconditions": {"check_journal"},
 }
 """Where names come from; all others are in `rmqctl.repair.edits`."""
 

@@ -20,31 +20,33 @@ from rmqctl.repair.applying import Applier, differences
 from rmqctl.repair.changes import changes_of
 from rmqctl.repair.edits import Changes, Plan
 from rmqctl.repair.history import lineage
-from rmqctl.repair.journal import (
+from rmqctl.repair.journal import Journal, read_journal, tell_reversed
+from rmqctl.repair.journal_directory import (
     APPLIED,
     BEGUN,
     DONE,
     PENDING,
+    POINTER,
     TAKEN_BACK,
-    Journal,
+    NameTaken,
+    Reserved,
     default_directory,
-    read_journal,
-    tell_reversed,
+    discard,
+    next_name,
+    point,
+    refuse_pending,
+    reserved,
+    state_of,
     undo_command,
+    unpoint,
 )
 from rmqctl.repair.preconditions import (
-    POINTER,
     check_changes,
     check_own_files,
     check_resume,
     check_undo,
     keep_listing,
-    point,
-    refuse_pending,
-    state_of,
-    unpoint,
 )
-from rmqctl.repair.reserve import NameTaken, Reserved, discard, next_name, reserved
 from rmqctl.repair.write_journal import check_directory, check_names, check_room, check_writable, write_journal
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.errors import NotAStore, Refused
-from rmqctl.repair.journal import (
+from rmqctl.repair.journal_directory import (
     DONE,
     JOURNAL,
     PENDING,
@@ -22,10 +22,11 @@ from rmqctl.repair.journal import (
     default_directory,
     header_of,
     journals_in,
+    pending,
     root_of,
+    state_of,
     undo_command,
 )
-from rmqctl.repair.preconditions import pending, state_of
 
 _CHANGED_NOTHING = (READY, "", TAKEN_BACK)
 

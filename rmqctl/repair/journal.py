@@ -12,20 +12,14 @@ A directory beside the store::
 
 Every line and every piece carries a CRC-32. The journal is complete before the store's first byte changes; until
 then its directory is called ``0001.rmqctl-part``.
-
-Lines of JSON that prove themselves: each carries its number and the CRC-32 of its own text.
-
-Changes as lines of a journal, and back.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,30 +28,21 @@ from typing import Any
 from rmqctl.errors import Refused
 from rmqctl.files.writing import FileLayer
 from rmqctl.repair.edits import ChangedBytes, Changes, DirectoryChange, FileChange, Payload, Region, Side
-
-
-def line_of(row: dict[str, Any], number: int) -> bytes:
-    """Return a row as one line; its CRC is the last key."""
-    text = json.dumps({**row, "line": number}, separators=(",", ":"), ensure_ascii=False)
-    return f'{text[:-1]},"crc":{zlib.crc32(text.encode())}}}\n'.encode()
-
-
-def rows_of(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the rows of all lines up to the first that is cut, changed or out of order."""
-    for number, line in enumerate(data.split(b"\n")):
-        row = _row(line)
-        if row is None or row.pop("line", None) != number:
-            return
-        yield row
-
-
-def _row(line: bytes) -> dict[str, Any] | None:
-    body, mark, crc = line.rpartition(b',"crc":')
-    if not mark or not crc.endswith(b"}") or crc[:-1] != b"%d" % zlib.crc32(body + b"}"):
-        return None
-    row = json.loads(body + b"}")
-    return row if isinstance(row, dict) else None
-
+from rmqctl.repair.journal_directory import (
+    DATA,
+    DONE,
+    JOURNAL,
+    READY,
+    STATE,
+    SUFFIX,
+    UNDONE,
+    header_of,
+    journals_in,
+    line_of,
+    root_of,
+    rows_of,
+    states,
+)
 
 # --- changes as lines of a journal ------------------------------------------------------------------
 
@@ -158,28 +143,6 @@ def _payload(known: dict[str, Any] | None, size: int, data: str) -> Payload | No
 # --- the journal of one run -------------------------------------------------------------------------
 
 
-SUFFIX = ".rmqctl-journal"
-JOURNAL, DATA, STATE, AFTER = "journal.jsonl", "data", "state.jsonl", "after.jsonl"
-READY, BEGUN, APPLIED, DONE, TAKEN_BACK, UNDONE = "ready", "begun", "applied", "done", "taken-back", "undone"
-"""States: written; the store may have changed; all edits made; checked; a broken-off run taken back; a
-finished run taken back by a later one."""
-PENDING = frozenset({BEGUN, APPLIED})
-PART = ".rmqctl-part"
-"""After the name of a journal that is not whole yet. Only directories of such a name are ever cleaned up."""
-
-
-def journals_in(base: Path) -> list[Path]:
-    """Return the journals in a directory, in the order in which they were made."""
-    found = [p for p in base.iterdir() if p.name.isdigit() and (p / JOURNAL).is_file()] if base.is_dir() else []
-    return sorted(found, key=lambda p: (int(p.name), p.name))
-
-
-def default_directory(root: Path) -> Path:
-    """Where the journals of a store lie unless somebody says otherwise: beside it."""
-    real = Path(os.path.realpath(root))
-    return real.with_name(real.name + SUFFIX)
-
-
 @dataclass
 class Journal:
     """A journal that is there, read.
@@ -243,20 +206,6 @@ class Journal:
         append(layer, self.path / STATE, row, self._lines)
 
 
-def undo_command(path: Path | None, outside: Iterable[str] = (), *, resume: bool = False) -> str:
-    """Return what to type to take a journal back, or to finish it."""
-    words = ["rmqctl", "undo", str(path), *(["--resume"] if resume else [])]
-    return shlex.join([*words, *(word for one in outside for word in ("--outside", one))])
-
-
-def states(path: Path) -> list[dict[str, Any]]:
-    """Lines of a journal's state; empty when it has none yet."""
-    try:
-        return list(rows_of((path / STATE).read_bytes()))
-    except FileNotFoundError:
-        return []
-
-
 def tell_reversed(path: Path, layer: FileLayer, *, in_force: bool) -> None:
     """Note in the journal that this one takes back whether it still holds, and so on down the line.
 
@@ -313,12 +262,6 @@ def read_journal(path: Path) -> Journal:
         raise Refused(f"{path} is no journal that rmqctl wrote: {type(error).__name__} {error}") from None
 
 
-def header_of(path: Path) -> dict[str, Any]:
-    """Return the first line of a journal, without the rest; empty where it is damaged."""
-    with (path / JOURNAL).open("rb") as file:
-        return next(rows_of(file.readline()), {})
-
-
 def _check_data(path: Path, end: dict[str, Any]) -> None:
     """Hold the size of the data to what the journal says; the CRCs are checked when pieces are read."""
     wanted = int(end["data_size"])
@@ -328,27 +271,6 @@ def _check_data(path: Path, end: dict[str, Any]) -> None:
             f"{path} is cut: {DATA} has {found:,} bytes and should have {wanted:,}; "
             "restore it from a copy, or keep the store as it is"
         )
-
-
-def root_of(path: Path, header: dict[str, Any]) -> str:
-    """Return the journal's store: where it was, or beside the journal if both were moved together.
-
-    Raises:
-        Refused: neither is there, or the store beside the journal is another one.
-    """
-    root, beside = str(header["root"]), ""
-    if path.parent.name.endswith(SUFFIX):
-        beside = str(path.parent.with_name(path.parent.name.removesuffix(SUFFIX)))
-    if os.path.isdir(root):
-        if header.get("beside") and beside != root:
-            raise Refused(
-                f"{path} is the journal of another store: it was written for {root}, and lies beside {beside}; "
-                f"put it back to {header['base']}, or give the journal of {beside}"
-            )
-        return root
-    if beside and os.path.isdir(beside):
-        return beside
-    raise Refused(f"the store of {path} is gone: {root} is no directory; put it back and run the command again")
 
 
 def _example(path: Path) -> Path:

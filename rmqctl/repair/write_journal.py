@@ -18,8 +18,14 @@ from rmqctl.files.local import data_extents
 from rmqctl.files.new_files import Ownership
 from rmqctl.files.writing import FileLayer, OpenFile
 from rmqctl.repair.edits import STORE, Changes, FileChange, Payload, Region, load
-from rmqctl.repair.journal import DATA, INLINE, JOURNAL, STATE, Journal, inline_or_kept, line_of, read_journal, rows_for
-from rmqctl.repair.reserve import Reserved
+from rmqctl.repair.journal import (
+    INLINE,
+    Journal,
+    inline_or_kept,
+    read_journal,
+    rows_for,
+)
+from rmqctl.repair.journal_directory import DATA, JOURNAL, STATE, Reserved, line_of
 
 _LINE = 200
 """Bytes of a line of a journal, about."""

@@ -99,6 +99,31 @@ def test_a_small_store_needs_no_arrow_no_pandas_and_no_other_process(words: list
     assert done.stdout.endswith(b"LOADED []\n"), (done.stdout, done.stderr)
 
 
+def test_calls_at_any_depth_lie_in_one_piece_of_memory() -> None:
+    """Else a loop that calls over the end of a piece takes fresh pages from the system with every call."""
+    done = run_python("""
+        import resource
+        import commands
+        from rmqctl import __main__
+
+        def called(a=0, b=0, c=0, d=0, e=0, f=0, g=0, h=0, i=0, j=0, k=0, l=0):
+            return [a, b, c, d, e, f, g, h, i, j, k, l]
+
+        def faults(depth):
+            if depth:
+                return faults(depth - 1)
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            for _ in range(300):
+                called()
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+        commands.main = lambda: print(max(map(faults, range(300))))
+        __main__.main()
+    """)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 100
+
+
 _OF_OTHERS = (
     "rmqctl.rocketmq.dump", "rmqctl.rocketmq.rebuild", "rmqctl.rocketmq.repair", "rmqctl.repair.execute", "rmqctl.kafka",
     "rmqctl.pipeline.shipping", "rich.console", "socket", "tempfile",

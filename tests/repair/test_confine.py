@@ -13,7 +13,7 @@ import pytest
 
 from rmqctl.errors import Refused
 from rmqctl.repair import Create, Cut, Overwrite, Quarantine, SetTimes, apply, choose_journal, pending, resume, undo
-from rmqctl.repair.journal import line_of, rows_of
+from rmqctl.repair.journal_directory import line_of, rows_of
 from tests.repair.faults import Killed, KillingLayer, QuickLayer
 from tests.repair.stores import INDEX, LOG, QUEUE, make_store, plan_of, put, rich_plan, state_of
 from tests.repair.workshop import Workshop

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.repair import Overwrite, apply, choose_journal, history, pending, undo
-from rmqctl.repair.journal import JOURNAL, journals_in
+from rmqctl.repair.journal_directory import JOURNAL, journals_in
 from tests.repair.faults import CountingLayer, FailingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import LOG, make_store, plan_of, put, rich_plan, state_of
 from tests.repair.workshop import Workshop, chosen

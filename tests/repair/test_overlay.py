@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqctl.files.local import WrittenRanges
 from rmqctl.files.tree import LocalTree
-from rmqctl.repair.edited_file import Overlay, WrittenRanges
+from rmqctl.repair.edited_file import Overlay
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes
 
 CONTENT = bytes(range(1, 200))

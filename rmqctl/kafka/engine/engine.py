@@ -47,7 +47,7 @@ from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.release import Release
 from rmqctl.repair.edits import Plan, Quarantine
 from rmqctl.repair.execute import Applied, apply
-from rmqctl.repair.preconditions import refuse_pending
+from rmqctl.repair.journal_directory import refuse_pending
 
 LOCK = str(FileKind.LOCK)
 _BODY_SINCE = Release(3, 7, 0)

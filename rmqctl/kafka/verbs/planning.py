@@ -18,7 +18,7 @@ from rmqctl.kafka.directory import LogDirectories, LogDirectory, LogFile, read_d
 from rmqctl.kafka.file_names import meaning_of
 from rmqctl.kafka.rebuild.rebuild import PARTS, RebuildOptions, Rebuilt, rebuild, write_into
 from rmqctl.kafka.state.replicas import Replicas, release_shown
-from rmqctl.repair.preconditions import POINTER
+from rmqctl.repair.journal_directory import POINTER
 from rmqctl.text import number_of
 
 _WORDS = {"equal": "equal", "keep": "answer alike", "create": "missing", "replace": "wrong", "remove": "of nothing"}

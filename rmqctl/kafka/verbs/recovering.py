@@ -126,7 +126,7 @@ def _add_leader(follower: Disk, leader: Disk, answer: Proposal) -> None:
 def _complaints(before: Replicas, release: Release, settings: Mapping[str, str]) -> list[str]:
     """Return what a second start would still change."""
     from rmqctl.kafka.recovery.plan import recovery_plan
-    from rmqctl.repair.preconditions import POINTER
+    from rmqctl.repair.journal_directory import POINTER
 
     directories = [read_directory(directory.tree) for directory in before.directories]
     for directory in directories:

@@ -28,7 +28,7 @@ from rmqctl.files.writing import Disk
 from rmqctl.release import Release
 from rmqctl.repair.edits import Overwrite, Plan, Step
 from rmqctl.repair.execute import Applied, apply
-from rmqctl.repair.preconditions import refuse_pending
+from rmqctl.repair.journal_directory import refuse_pending
 from rmqctl.rocketmq.dispatch.units import BatchQueueState, QueueState
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.findings.log import LOG_TORN_TAIL

@@ -9,24 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqctl.repair.edited_file import WrittenRanges
-from rmqctl.repair.edits import Create, Edit, Extend, changes
+from rmqctl.files.local import WrittenRanges
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.rules import DispatchRequest
 from rmqctl.rocketmq.dispatch.series import Entries, IndexSeries, Slots
 from rmqctl.rocketmq.dispatch.units import Appended, BatchQueueState, QueueState
-from rmqctl.rocketmq.index import HEADER_SIZE, IndexFile, IndexHead, next_name
+from rmqctl.rocketmq.index import HEADER_SIZE, IndexFile, IndexHead
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank, is_valid, is_valid_batch
 from rmqctl.rocketmq.queues.ranges import first_live
 from rmqctl.rocketmq.recovery.rules import Key
-from rmqctl.rocketmq.store.files import INDEX, StoreFile
+from rmqctl.rocketmq.store.files import StoreFile
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 
 RECOVERED_FILES = 3
@@ -373,11 +371,8 @@ class BatchQueueImage(QueueImage):
 # --- the index in the memory of a recovering broker -------------------------------------------------
 
 
-_PIECE = 1 << 20
-
-
 @dataclass(slots=True)
-class _Written:
+class IndexParts:
     """What goes into one file: entries by number, and in the end its header and slots."""
 
     entries: list[tuple[int, bytes]] = field(default_factory=list)
@@ -395,12 +390,12 @@ class IndexImage:
 
     def __init__(self, last: IndexFile | None, geometry: IndexGeometry, *, counts_slots: bool) -> None:
         self.last, self.geometry, self._counts_slots = last, geometry, counts_slots
-        self._written: list[_Written] = [_Written()]
+        self._written: list[IndexParts] = [IndexParts()]
 
     @cached_property
     def _series(self) -> IndexSeries:
         last = self.last
-        head = IndexHead.parse(_read(last, 0, HEADER_SIZE)) if last else None
+        head = IndexHead.parse(read_index(last, 0, HEADER_SIZE)) if last else None
         slots = last.slots(0, self.geometry.slots) if last else None
         return IndexSeries(self.geometry, counts_slots=self._counts_slots, sink=self, head=head, slots=slots)
 
@@ -416,60 +411,24 @@ class IndexImage:
     def close(self, head: IndexHead, slots: Slots) -> None:
         """Complete the current file; the series calls it."""
         self._written[-1].head, self._written[-1].slots = head.pack(), slots.astype(">i4").tobytes()
-        self._written.append(_Written())
+        self._written.append(IndexParts())
 
     @property
     def heads(self) -> list[IndexHead]:
         """Headers of the files from the last that was there on."""
         return self._series.heads
 
-    def edits(self, now: datetime, after: str = "") -> Iterator[Edit]:
-        """Yield what changes the files on disk to this.
-
-        Args:
-            now: local time for the names of new files.
-            after: the last name in use, which new names follow even if the clock was set back.
-        """
+    def finish(self) -> list[IndexParts]:
+        """Return what goes into each file, first into the one that was there; nothing may be put any more."""
         if "_series" in vars(self):
             self._series.finish()
-        made = self._written[:-1]
-        if self.last is not None and made:
-            yield from self._changed(self.last, made[0])
-            made = made[1:]
-        name = after
-        for written in made:
-            name = next_name(name, int(now.timestamp() * 1000))
-            yield Create(f"{INDEX}/{name}", _content(written), size=self.geometry.file_size)
-
-    def _changed(self, last: IndexFile, written: _Written) -> Iterator[Edit]:
-        """Yield overwrites of the file that was there, only where bytes differ."""
-        if not written.entries:
-            return
-        size = last.size
-        if size < self.geometry.file_size:  # a kill between making the file and giving it its length
-            yield Extend(last.path, size, self.geometry.file_size)
-        parts = [(0, written.head), (HEADER_SIZE, written.slots), *written.entries]
-        for offset, data in parts:
-            for start in range(0, len(data), _PIECE):
-                after = data[start : start + _PIECE]
-                before = _read(last, offset + start, len(after))
-                yield from changes(last.path, offset + start, before, after)
+        return self._written[:-1]
 
 
-def _read(file: IndexFile | None, offset: int, size: int) -> bytes:
-    if file is None:
-        return bytes(size)
+def read_index(file: IndexFile, offset: int, size: int) -> bytes:
+    """Return bytes of an index file; zeros after its end."""
     source = file.tree.open(file.path)
     try:
         return source.read_at(offset, size).ljust(size, b"\0")
     finally:
         source.close()
-
-
-def _content(written: _Written) -> bytes:
-    """Return a new file up to its last entry."""
-    data = bytearray(written.head + written.slots)
-    for offset, entries in written.entries:
-        data.extend(bytes(max(offset - len(data), 0)))
-        data[offset : offset + len(entries)] = entries
-    return bytes(data)

@@ -22,9 +22,9 @@ from formats.rocketmq.rocksdb_messages import (
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree, read_all
 from rmqctl.repair.edited_file import Overlay
-from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, Step, changes
+from rmqctl.repair.edits import PIECE, Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, Step, changes
 from rmqctl.rocketmq.dispatch.database_rows import INDEX_FAMILY, Marks, MessageRows, records_from
-from rmqctl.rocketmq.index import index_entries
+from rmqctl.rocketmq.index import HEADER_SIZE, IndexFile, index_entries, next_name
 from rmqctl.rocketmq.rebuild.databases import (
     CHECKPOINT,
     END,
@@ -39,11 +39,11 @@ from rmqctl.rocketmq.rebuild.databases import (
     open_old,
     replacement,
 )
-from rmqctl.rocketmq.recovery.images import FileImage, QueueImage
+from rmqctl.rocketmq.recovery.images import FileImage, IndexImage, IndexParts, QueueImage, read_index
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.state.config import PATH as CHECKPOINT_FILE
 from rmqctl.rocketmq.store.databases import MESSAGES, StoredRows
-from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore
+from rmqctl.rocketmq.store.files import COMMIT_LOG, INDEX, RocketMQStore
 from rmqctl.text import number_of
 
 _RUN = plan_of(Checkpoint).runs[0]
@@ -248,10 +248,49 @@ def _index(store: RocketMQStore, found: Recovery, now: datetime) -> Iterator[Ste
         why = "it holds entries younger than the checkpoint, and the exit was not clean"
         yield Step("recover.index", name, "move out", why, (Quarantine(name),))
     last = max((e.name for e in index_entries(store)), default="")
-    edits = tuple(found.index.edits(now, last)) if found.index else ()
+    edits = tuple(_index_edits(found.index, now, last)) if found.index else ()
     if edits:
         what = f"{found.index_keys:,} entries"
         yield Step("recover.index", edits[0].file, what, "messages dispatched again", edits)
+
+
+def _index_edits(image: IndexImage, now: datetime, after: str) -> Iterator[Edit]:
+    """Yield what makes the index on disk like an image.
+
+    Args:
+        now: local time for the names of new files.
+        after: the last name in use, which new names follow even if the clock was set back.
+    """
+    made, size = image.finish(), image.geometry.file_size
+    if image.last is not None and made:
+        yield from _changed_index(image.last, made[0], size)
+        made = made[1:]
+    name = after
+    for parts in made:
+        name = next_name(name, int(now.timestamp() * 1000))
+        yield Create(f"{INDEX}/{name}", _index_content(parts), size=size)
+
+
+def _changed_index(last: IndexFile, made: IndexParts, file_size: int) -> Iterator[Edit]:
+    """Yield overwrites of the file that was there, only where bytes differ."""
+    if not made.entries:
+        return
+    if last.size < file_size:  # a kill between making the file and giving it its length
+        yield Extend(last.path, last.size, file_size)
+    for offset, data in [(0, made.head), (HEADER_SIZE, made.slots), *made.entries]:
+        for start in range(0, len(data), PIECE):
+            after = data[start : start + PIECE]
+            before = read_index(last, offset + start, len(after))
+            yield from changes(last.path, offset + start, before, after)
+
+
+def _index_content(made: IndexParts) -> bytes:
+    """Return a new file up to its last entry."""
+    data = bytearray(made.head + made.slots)
+    for offset, entries in made.entries:
+        data.extend(bytes(max(offset - len(data), 0)))
+        data[offset : offset + len(entries)] = entries
+    return bytes(data)
 
 
 def _checkpoint(store: RocketMQStore, found: Recovery) -> Iterator[Step]:

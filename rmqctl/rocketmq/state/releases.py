@@ -114,11 +114,15 @@ def _chained_records(file: StoreFile) -> list[dict[str, Any]] | None:
         return None
     found: list[dict[str, Any]] = []
     with LogReader([file]) as log:
-        at = 0
-        while at < min(_SAMPLE_BYTES, file.size) and len(found) < _SAMPLE:
-            fields = log.fields(file.base + at)
-            if fields is None:
-                return found if log.read(file.base + at + 4, 4) in _ENDS else None
+        data, at = log.read(file.base, _SAMPLE_BYTES), 0
+        while at < len(data) and len(found) < _SAMPLE:
+            try:
+                fields, _ = decode_record(data, at)
+            except DecodeError:  # the end of the log, damage, or a record that reaches out of the sample
+                reaching = log.fields(file.base + at)
+                if reaching is None:
+                    return found if log.read(file.base + at + 4, 4) in _ENDS else None
+                fields = reaching
             found.append(fields)
             at += fields["total_size"]
     return found

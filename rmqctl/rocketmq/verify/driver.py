@@ -20,12 +20,11 @@ from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, FileContext, homecoming, misnamed, misplaced_files
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.state.config import has_stored_config
-from rmqctl.rocketmq.store.databases import POP, can_read, has_database
+from rmqctl.rocketmq.store.databases import POP, can_read, databases_of, has_database
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile, forgiving, lost_ranges, refusals_of, unreadable_files
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of, integer
 from rmqctl.rocketmq.verify import files, index, queues, state
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.databases import check_databases
 from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, MISPLACING, LogJoin
 from rmqctl.rocketmq.verify.splits import (
     SPLIT_SIZE,
@@ -158,7 +157,9 @@ class Verification:
         yield from state.check_state(self.store, context)
         yield from state.check_config(self.store, context)
         yield from state.check_timer(self.store, context)
-        if self.options.level is not Level.QUICK:
+        if self.options.level is not Level.QUICK and databases_of(self.store):
+            from rmqctl.rocketmq.verify.databases import check_databases  # most stores keep everything in files
+
             yield from check_databases(self.store, context, cross=self.options.cross)
         yield from unreadable_files(self.store)
 
