@@ -6,6 +6,7 @@ file was asked for, how much of it to read at a time and where its last byte lie
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -76,9 +77,18 @@ class Windows:
         return position < self.size and (position < self.stop or searching)
 
     def usual(self, position: int) -> int:
-        """Return the bytes of a window that begins at a place, where no record needs more."""
+        """Return the bytes of a window that begins at a place, where no record needs more.
+
+        Of a hole that reaches to its end only the begin is read: logs are made at full length before they are written.
+        """
         left = self.stop - position
-        return min(self.most, left + BEYOND) if left > 0 else self.most
+        size = min(self.most, left + BEYOND) if left > 0 else self.most
+        if min(size, self.size - position) <= _PAGE:
+            return size
+        held = list(islice(self.source.data_ranges(position, position + size), 2))
+        if len(held) > 1:
+            return size
+        return min(size, (held[0][1] - position if held else 0) + _PAGE)
 
     def read(self, position: int, need: int) -> Bytes8:
         """Return a window of up to ``need`` bytes in the buffer that all windows share."""

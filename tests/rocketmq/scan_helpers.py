@@ -15,10 +15,11 @@ BASE = 131072
 Event = tuple[Any, ...]
 
 
-def events(data: bytes, base: int = BASE, window: int = 4 << 20, **extent: Any) -> list[Event]:
+def events(data: bytes | BytesSource, base: int = BASE, window: int = 4 << 20, **extent: Any) -> list[Event]:
     """Everything a scan yields, by position."""
     found: list[Event] = []
-    for block in scan(BytesSource(data), Extent("log", base, **extent), window):
+    source = BytesSource(data) if isinstance(data, bytes) else data
+    for block in scan(source, Extent("log", base, **extent), window):
         found += [(p, "message") for p in block.position.tolist()]
         found += [(g.position, "gap", g.end, g.why, g.resumed) for g in block.gaps]
         found += [(b.position, "blank", b.size) for b in block.blanks]

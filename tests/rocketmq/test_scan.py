@@ -213,6 +213,45 @@ def test_splits_that_were_never_written_are_not_read(tmp_path: Path) -> None:
     assert reads == []
 
 
+class Sparse(BytesSource):
+    """A file whose pages, of 512 bytes, are holes where they are zero."""
+
+    def data_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        data = self.read_at(0, min(end, self.size()))
+        pages = [page for page in range(start // 512 * 512, len(data), 512) if any(data[page : page + 512])]
+        for page in pages:
+            yield max(page, start), min(page + 512, len(data))
+
+
+@given(
+    damage(), st.lists(st.tuples(st.integers(0, 120), st.integers(1, 60)), max_size=2), st.sampled_from([4096, 4 << 20])
+)
+@settings(max_examples=40)
+def test_holes_do_not_matter(edits: list[tuple[str, float, int]], holes: list[tuple[int, int]], window: int) -> None:
+    data = bytearray(apply(log(), edits) + bytes(90_000))
+    for page, count in holes:
+        data[page * 512 : (page + count) * 512] = bytes(max(min((page + count) * 512, len(data)) - page * 512, 0))
+    assert events(Sparse(bytes(data)), window=window) == events(bytes(data), window=window)
+
+
+def test_little_is_read_of_room_after_the_end(tmp_path: Path) -> None:
+    """A broker makes its files at full length; what was never written is a hole."""
+    path, read = tmp_path / "log", 0
+    with path.open("wb") as out:
+        out.write(log())
+        out.truncate(1 << 30)
+
+    class Read(LocalFile):
+        def read_into(self, offset: int, buffer: memoryview) -> int:
+            nonlocal read
+            read += len(buffer)
+            return super().read_into(offset, buffer)
+
+    found = [p for block in scan(Read(path), Extent("log", BASE)) for p in block.position.tolist()]
+    assert found == [p for p, kind, *_ in events(log()) if kind == "message"]
+    assert read < len(log()) + (256 << 10)
+
+
 # --- work that a byte can cause -------------------------------------------------------------------
 
 
