@@ -80,6 +80,11 @@ class IndexFile:
         raw = self._read(HEADER.packer.size + SLOT_SIZE * first, SLOT_SIZE * count).ljust(SLOT_SIZE * count, b"\0")
         return np.frombuffer(raw, ">i4").astype(np.int32)
 
+    def is_hole(self, first: int, count: int) -> bool:
+        """Whether slots, number ``first`` on, were never written; False where the file system cannot tell."""
+        begin = HEADER.packer.size + SLOT_SIZE * first
+        return not any(self._opened().data_ranges(begin, begin + SLOT_SIZE * count))
+
     def slot(self, number: int) -> int:
         """Return the value of one slot; zero after the end of the file."""
         raw = self._read(HEADER.packer.size + SLOT_SIZE * number, SLOT_SIZE).ljust(SLOT_SIZE, b"\0")
@@ -117,10 +122,13 @@ class IndexFile:
             self._source.close()
             self._source = None
 
-    def _read(self, offset: int, size: int) -> bytes:
+    def _opened(self) -> ByteSource:
         if self._source is None:
             self._source = self.tree.open(self.path)
-        return self._source.read_at(offset, size)
+        return self._source
+
+    def _read(self, offset: int, size: int) -> bytes:
+        return self._opened().read_at(offset, size)
 
 
 def index_entries(store: RocketMQStore) -> list[Entry]:

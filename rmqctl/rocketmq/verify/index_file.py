@@ -318,8 +318,11 @@ def _slots(file: IndexFile, newest: Numbers, unsettled: bool) -> Iterator[Findin
     used = found = 0
     for first in range(0, file.geometry.slots, _CHUNK):
         count = min(_CHUNK, file.geometry.slots - first)
-        values, expected = file.slots(first, count), newest[first : first + count]
-        used += int(np.count_nonzero(expected))
+        expected = newest[first : first + count]
+        filled = int(np.count_nonzero(expected))
+        if not filled and file.is_hole(first, count):
+            continue
+        used, values = used + filled, file.slots(first, count)
         wrong = values != expected
         if unsettled:  # the header may be older than the slots after a kill
             wrong &= values <= file.count

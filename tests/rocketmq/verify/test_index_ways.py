@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -66,6 +67,20 @@ def test_chains(root: Path, changes: list[tuple[int, int, int]], chunk: int) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_file, "_QUICK_CHUNK", chunk)
         both_ways(root, changes, lambda: index_file.chain_findings(opened(root), unsettled=False))
+
+
+def test_a_slot_that_alone_is_written_among_holes_is_seen(tmp_path: Path, rmqctl: Any) -> None:
+    """Most slots of a young file lie in holes, which are not read."""
+    rmqctl("produce", str(tmp_path / "store"), "--topic", "T", "--count", "20", "--key", "k")
+    file = opened(tmp_path / "store")
+    assert file.geometry.slots == 5_000_000
+    assert index_file.chain_findings(file, unsettled=False) == []
+    with (tmp_path / "store" / file.path).open("r+b") as out:
+        out.seek(HEADER.packer.size + 4 * 4_000_000)
+        out.write(bytes([0, 0, 0, 3]))
+    (found,) = index_file.chain_findings(file, unsettled=False)
+    file.close()
+    assert "slot 4000000 holds 3, its newest entry is 0" in found.message
 
 
 @settings(max_examples=8, deadline=None)
