@@ -19,9 +19,9 @@ from commands._types import PropertyFilter, refuse
 
 if TYPE_CHECKING:
     from commands._progress import Advance
+    from rmqctl.pipeline import Cluster
     from rmqctl.pipeline.cluster import SparkSession
     from rmqctl.pipeline.jobs import Status
-    from rmqctl.pipeline.settings import Cluster
 
 _LONG_SECONDS = 10
 _OPTIONS = (
@@ -64,7 +64,7 @@ def has_spark() -> bool:
 
 
 def _cluster(master: str, conf: tuple[tuple[str, str], ...], remote: str | None) -> Cluster:
-    from rmqctl.pipeline.settings import Cluster
+    from rmqctl.pipeline import Cluster
 
     return Cluster(master, dict(conf), remote)
 

@@ -13,9 +13,9 @@ from commands._types import Size, refuse
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
+    from rmqctl.pipeline import Cluster
     from rmqctl.pipeline.export import Export
     from rmqctl.pipeline.export_manifest import Manifest
-    from rmqctl.pipeline.settings import Cluster
     from rmqctl.tables import Tables
 
 

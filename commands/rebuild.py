@@ -17,7 +17,7 @@ from commands._spark import spark_options, started, working
 from commands._types import LocalPath, refuse
 
 if TYPE_CHECKING:
-    from rmqctl.pipeline.settings import Cluster
+    from rmqctl.pipeline import Cluster
     from rmqctl.release import Release
     from rmqctl.store import Store
 

@@ -19,10 +19,10 @@ from commands._spark import engine_option, has_spark, is_local, spark_options, s
 from commands._types import refuse
 
 if TYPE_CHECKING:
+    from rmqctl.pipeline import Cluster
     from rmqctl.pipeline.local_sql import LocalQueries
     from rmqctl.pipeline.mounted import Mounted
     from rmqctl.pipeline.queries import SparkQueries
-    from rmqctl.pipeline.settings import Cluster
 
 _NAMED = re.compile(r"([A-Za-z]\w*)=(.+)", re.DOTALL)
 _HISTORY = 1000

@@ -18,7 +18,7 @@ from commands._spark import engine_option, is_local, spark_options, started, wor
 from commands._types import Size, refuse
 
 if TYPE_CHECKING:
-    from rmqctl.pipeline.settings import Cluster
+    from rmqctl.pipeline import Cluster
     from rmqctl.pipeline.stats import Stats
 
 _SIZES = {"size_p50": "size_p50_bytes", "size_p99": "size_p99_bytes"}

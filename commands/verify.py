@@ -13,7 +13,7 @@ from commands._options import StoreOptions, as_release_option, output_option, st
 from commands._spark import spark_options, started, working
 
 if TYPE_CHECKING:
-    from rmqctl.pipeline.settings import Cluster
+    from rmqctl.pipeline import Cluster
     from rmqctl.release import Release
 
 

@@ -13,12 +13,35 @@ The only package that imports pyspark, and only when something of it is called.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rmqctl.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where Spark runs.
+
+    Attributes:
+        master: as ``spark-submit --master`` takes it.
+        conf: settings of Spark; they win over those made here.
+        remote: address of a Spark Connect server; no JVM is started then.
+        log_bytes: bytes of log that are to be read; None when nobody knows.
+    """
+
+    master: str = "local[*]"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    remote: str | None = None
+    log_bytes: int | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether everything runs in one JVM on this machine."""
+        return self.remote is None and self.master.startswith("local") and not self.master.startswith("local-cluster")
 
 
 def session(
@@ -36,7 +59,6 @@ def session(
         SparkFailure: Spark does not start.
     """
     from rmqctl.pipeline.cluster import start
-    from rmqctl.pipeline.settings import Cluster
 
     spark = start(Cluster(master, conf or {}, remote))
     from rmqctl.pipeline.data_source import register
@@ -115,4 +137,4 @@ def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple, set)) else str(value)
 
 
-__all__ = ["messages", "rows", "session", "table"]
+__all__ = ["Cluster", "messages", "rows", "session", "table"]

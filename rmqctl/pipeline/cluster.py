@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import MissingExtra, RmqctlError
-from rmqctl.pipeline.settings import DEFAULTS, Cluster, prepare_environment, settings
+from rmqctl.pipeline import Cluster
+from rmqctl.pipeline.settings import DEFAULTS, prepare_environment, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession

@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import MissingExtra, RmqctlError
+from rmqctl.pipeline import Cluster
 
 if TYPE_CHECKING:  # commands name a cluster that they mostly do not use
     from subprocess import CompletedProcess
@@ -131,7 +131,6 @@ def _wrapped(binary: Path) -> Path:
 # --- where spark runs -------------------------------------------------------------------------------
 
 
-LOCAL = "local[*]"
 DEFAULTS = {
     "spark.app.name": "rmqctl",
     "spark.ui.enabled": "false",
@@ -161,28 +160,6 @@ _SHORT_DEFAULTS = {
 }
 _SHUFFLE_PARTITIONS = 200
 _BYTES_OF_PARTITION = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Where Spark runs.
-
-    Attributes:
-        master: as ``spark-submit --master`` takes it.
-        conf: settings of Spark; they win over those made here.
-        remote: address of a Spark Connect server; no JVM is started then.
-        log_bytes: bytes of log that are to be read; None when nobody knows.
-    """
-
-    master: str = LOCAL
-    conf: Mapping[str, str] = field(default_factory=dict)
-    remote: str | None = None
-    log_bytes: int | None = None
-
-    @property
-    def is_local(self) -> bool:
-        """Whether everything runs in one JVM on this machine."""
-        return self.remote is None and self.master.startswith("local") and not self.master.startswith("local-cluster")
 
 
 def settings(cluster: Cluster) -> dict[str, str]:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    from rmqctl.pipeline import Cluster
     from rmqctl.pipeline.cluster import start
     from rmqctl.pipeline.data_source import register
-    from rmqctl.pipeline.settings import Cluster
 
     made = start(Cluster("local[2]", {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}, log_bytes=0))
     register(made)

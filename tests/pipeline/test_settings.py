@@ -6,7 +6,8 @@ import tempfile
 
 import pytest
 
-from rmqctl.pipeline.settings import Cluster, settings
+from rmqctl.pipeline import Cluster
+from rmqctl.pipeline.settings import settings
 
 SOCKETS, CODE = "spark.python.unix.domain.socket.enabled", "spark.sql.codegen.factoryMode"
 

@@ -10,7 +10,8 @@ import pytest
 
 pyspark = pytest.importorskip("pyspark")
 
-from rmqctl.pipeline.settings import Cluster, settings  # noqa: E402
+from rmqctl.pipeline import Cluster  # noqa: E402
+from rmqctl.pipeline.settings import settings  # noqa: E402
 from rmqctl.pipeline.spark_daemon import MODULE, without_archives  # noqa: E402
 
 HOME = os.path.dirname(pyspark.__file__)
