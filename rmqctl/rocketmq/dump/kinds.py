@@ -1,4 +1,4 @@
-"""What kind of file lies somewhere, from its name and its first bytes."""
+"""What kind of file lies somewhere, from its place, its name and its first bytes: the one answer for all commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rmqctl.files.local import ByteSource
 from rmqctl.rocketmq.log.measure import MAX_RECORD, PEEK, candidates
 from rmqctl.rocketmq.log.record import physical_of
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, is_pre_blank, is_valid, is_valid_batch
-from rmqctl.rocketmq.store.files import FileKind, is_offset
+from rmqctl.rocketmq.store.files import FileKind, is_offset, kind_at
 
 HEAD = 4096
 _SEARCHED = 1 << 20
@@ -47,18 +47,29 @@ _NAMES = {
 }
 
 
-def kind_of(name: str, source: ByteSource) -> FileKind | None:
-    """Return the kind of a file; None when neither name nor content is that of a store's file."""
+def kind_of(path: str, source: ByteSource) -> FileKind | None:
+    """Return the kind of a file; None when neither place, name nor content is that of a store's file.
+
+    Args:
+        path: relative to the root of a store, with ``/``; a name alone says nothing of the place.
+    """
+    if "/" in path and (by_place := kind_at(path)) is not FileKind.OTHER:
+        return by_place
+    name = path.rpartition("/")[2]
     stem = name.removesuffix(".bak").removesuffix(".tmp")
     if stem in _NAMES:
         return _NAMES[stem]
     if stem.endswith(".json"):
         return FileKind.CONFIG
+    if len(name) == _INDEX_DIGITS and name.isascii() and name.isdigit():
+        return FileKind.INDEX
+    return _kind_of_content(name, stem, source)
+
+
+def _kind_of_content(name: str, stem: str, source: ByteSource) -> FileKind | None:
     head, size = source.read_at(0, HEAD), source.size()
     if stem == "checkpoint":
         return FileKind.DLEDGER_CHECKPOINT if _is_properties(head) else FileKind.CHECKPOINT
-    if len(name) == _INDEX_DIGITS and name.isascii() and name.isdigit():
-        return FileKind.INDEX
     found = next((kind for kind, test in _TESTS if test(head, size)), None)
     if found is None and (_holds_magic(source) or (is_offset(name) and not any(head))):
         return FileKind.COMMIT_LOG

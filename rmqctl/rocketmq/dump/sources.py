@@ -36,7 +36,6 @@ from rmqctl.rocketmq.store.files import (
     StoreFile,
     is_offset,
     is_queue_id,
-    kind_at,
     log_sequence,
     missing_log,
     sequence,
@@ -85,21 +84,14 @@ def identify(tree: Tree, path: str, shown: str) -> tuple[StoreFile, FileKind | N
         raise FileNotFoundError(2, "no such file or directory", path)
     name = path.rpartition("/")[2]
     with opened(tree.open(path)) as source:
-        kind = _kind_of_place(path) or kind_of(name, source)
+        kind = kind_of(path, source)
         base = int(name) if is_offset(name) else first_offset(source) if kind is FileKind.COMMIT_LOG else 0
         return StoreFile(shown, base, source.size(), tree, path), kind
 
 
-def _kind_of_place(path: str) -> FileKind | None:
-    """Return the kind that annotated bytes go by, of a file of a store that is named by its offset; None for others."""
-    if "/" not in path or not is_offset(path.rpartition("/")[2]):
-        return None
-    return None if (found := kind_at(path)) is FileKind.OTHER else found
-
-
 def source_of(file: StoreFile, kind: FileKind, request: Request) -> Source:
     """Return the rows of a file of a known kind."""
-    if kind is FileKind.COMMIT_LOG:
+    if kind in {FileKind.COMMIT_LOG, FileKind.COMPACTION_LOG}:
         return log_source(lambda: [file], request)
     if kind is FileKind.DLEDGER_DATA:
         return dledger_source(lambda: [replace(file, lead=ENTRY_SIZE)], request)
@@ -172,6 +164,7 @@ _NOWHERE = QueueName(None, None)
 _ROWS: dict[FileKind, Callable[[StoreFile, Request], Iterator[Row]]] = {
     FileKind.QUEUE: lambda file, _: queue_rows(file, _NOWHERE),
     FileKind.BATCH_QUEUE: lambda file, _: batch_rows(file, _NOWHERE),
+    FileKind.COMPACTION_QUEUE: lambda file, _: batch_rows(file, _NOWHERE),
     FileKind.QUEUE_EXT: lambda file, _: extension_rows(file, _NOWHERE),
     FileKind.INDEX: _index,
     FileKind.CHECKPOINT: _whole(files.checkpoint_rows),
@@ -196,6 +189,9 @@ _ROWS: dict[FileKind, Callable[[StoreFile, Request], Iterator[Row]]] = {
 
 _COMPACTED_LOG, _COMPACTED_QUEUE = "compactionLog", "compactionCq"
 _MOST_DEPTH = 8
+_QUEUES = (QUEUES, BATCH_QUEUES, QUEUES_EXT)
+_QUEUE_DEPTH = 3
+"""Names under the directory of all queues: topic, queue, file."""
 
 
 def store_sources(store: RocketMQStore, request: Request) -> Iterator[Source]:
@@ -208,11 +204,13 @@ def store_sources(store: RocketMQStore, request: Request) -> Iterator[Source]:
     top = path.partition("/")[0]
     if not path:
         yield from _root(store, request)
+    elif _stands_alone(store.tree, path):
+        yield from _files(store.tree, path, request)
     elif top.startswith(DLEDGER):
         yield from _dledger(store, path, request)
     elif any(path == name or path.startswith(f"{name}/") for name, _ in store.log_trees):
         yield from _log(store, path, request)
-    elif top in {QUEUES, BATCH_QUEUES, QUEUES_EXT} and not _is_file(store.tree, path, depth=4):
+    elif top in _QUEUES:
         yield from _queues(store, path, request)
     elif top == "compaction":
         yield from _compaction(store, path, request)
@@ -228,9 +226,13 @@ def store_sources(store: RocketMQStore, request: Request) -> Iterator[Source]:
         yield from _files(store.tree, path, request)
 
 
-def _is_file(tree: Tree, path: str, depth: int) -> bool:
-    """Whether a path is a file that does not lie so deep."""
-    return path.count("/") + 1 < depth and not (tree.stat(path) or _DIRECTORY).is_directory
+def _stands_alone(tree: Tree, path: str) -> bool:
+    """Whether a path is a file that belongs to no sequence of files: its name or its place is none of those."""
+    if (tree.stat(path) or _DIRECTORY).is_directory:
+        return False
+    top, *below = path.split("/")
+    in_queue = len(below) == _QUEUE_DEPTH and is_queue_id(below[1])
+    return not is_offset(path.rpartition("/")[2]) or (top in _QUEUES and not in_queue)
 
 
 _DIRECTORY = Entry("", "", is_directory=True)
@@ -387,19 +389,16 @@ def selected_files(store: RocketMQStore) -> Iterator[StoreFile]:
     names.
     """
     path = store.selection
+    entry = store.tree.stat(path)
+    if entry is not None and not entry.is_directory:
+        yield identify(store.tree, path, path)[0]
+        return
     if not path or any(path == name or path.startswith(f"{name}/") for name, _ in store.log_trees):
         yield from (file for file in _log_files(store) if is_under(file.name, path))
         if path or store.log_trees:
             return
-    entry = store.tree.stat(path)
     for directory in [] if entry is None or not entry.is_directory else _directories(store.tree, path):
         for found in store.tree.entries(directory):
             if not found.is_directory:
-                yield _as_file(store.tree, found)
-    if entry is not None and not entry.is_directory:
-        yield _as_file(store.tree, Entry(entry.name, path, is_directory=False, size=entry.size))
-
-
-def _as_file(tree: Tree, entry: Entry) -> StoreFile:
-    name = entry.path.rpartition("/")[2]
-    return StoreFile(entry.path, int(name) if is_offset(name) else 0, entry.size, tree, entry.path)
+                base = int(found.name) if is_offset(found.name) else 0
+                yield StoreFile(found.path, base, found.size, store.tree, found.path)

@@ -415,13 +415,14 @@ _BY_NAME = {
 }
 _COPIES = (".bak", ".tmp")
 _CONFIG_DEPTH = 2
+_CONFIG_NAMES = ("timermetrics", "transactionMetrics")
 
 
 def kind_at(path: str) -> FileKind:
     """Return the kind of the file at ``path``, relative to the store's root, with ``/``.
 
     Copies (``.bak``, ``.tmp``) are of the kind of what they are copies of; files in directories of
-    RocksDB and unknown ones are ``OTHER``.
+    RocksDB and unknown ones are ``OTHER``. Brokers take every file in ``index`` for an index file.
     """
     for suffix in _COPIES:
         path = path.removesuffix(suffix)
@@ -433,7 +434,8 @@ def kind_at(path: str) -> FileKind:
     if parts[0] == INDEX and len(parts) > 1:
         return FileKind.INDEX
     if parts[0] == "config" and len(parts) == _CONFIG_DEPTH:
-        return FileKind.CONFIG
+        is_read = parts[1].endswith(".json") or parts[1] in _CONFIG_NAMES
+        return FileKind.CONFIG if is_read else FileKind.OTHER
     return _sequence(parts) if is_offset(parts[-1]) else FileKind.OTHER
 
 

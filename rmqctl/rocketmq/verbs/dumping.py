@@ -203,16 +203,11 @@ def _files(found: Found) -> Iterable[StoreFile]:
 
 
 def _kind(file: StoreFile) -> FileKind:
-    """Return the kind by the file's place in a store, else by its content."""
-    from rmqctl.rocketmq.dump import kinds
-    from rmqctl.rocketmq.store.files import FileKind, kind_at
+    from rmqctl.rocketmq.dump.kinds import kind_of
+    from rmqctl.rocketmq.store.files import FileKind
 
-    by_place = kind_at(file.name)
-    if "/" in file.name and by_place is not FileKind.OTHER:
-        return by_place
     source: Any = file.open()
     try:
-        found = kinds.kind_of(file.name.rpartition("/")[2], source)
+        return kind_of(file.name, source) or FileKind.OTHER
     finally:
         source.close()
-    return by_place if found is None else found

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
 def annotate(source: ByteSource, name: str, begin: int, end: int) -> Iterator[Annotation]:
     """Return the meaning of some bytes of a file of a store."""
+    from rmqctl.rocketmq.dump.kinds import kind_of
     from rmqctl.rocketmq.hexview import annotate as annotating
-    from rmqctl.rocketmq.store.files import kind_at
+    from rmqctl.rocketmq.store.files import FileKind
 
     last = name.rpartition("/")[2]
     base = int(last) if last.isdigit() else 0
-    return annotating.annotate(source, kind_at(name), base=base, start=begin, stop=end, name=name)
+    kind = kind_of(name, source) or FileKind.OTHER
+    return annotating.annotate(source, kind, base=base, start=begin, stop=end, name=name)
 
 
 # --- recover ------------------------------------------------------------------------------------------
