@@ -86,10 +86,23 @@ class IndexPartial:
 
 
 class IndexChecker:
-    """Compares the records of one split with the index files."""
+    """Compares the records of one split with the index files.
+
+    Attributes:
+        damaged: physical offsets of records of the next block that are damaged; those are no records without entries.
+
+    Args:
+        begin: physical offset where the split begins; default: that of its first record.
+    """
 
     def __init__(
-        self, store: RocketMQStore, geometry: Geometry, context: LogContext, ids: TextIds, near: int = NEAR
+        self,
+        store: RocketMQStore,
+        geometry: Geometry,
+        context: LogContext,
+        ids: TextIds,
+        near: int = NEAR,
+        begin: int | None = None,
     ) -> None:
         self._partial, self._near = IndexPartial(), near
         self._ids, self._keys = ids, KeyHashes()
@@ -98,7 +111,8 @@ class IndexChecker:
         sound = [f for f in files if f.count and not header_problem(f, unsettled=f is files[-1])]
         self._cursors = [_Cursor(f, number) for number, f in enumerate(sound)]
         self._with_tags = context.lowest_release >= _TAG_ENTRIES
-        self._from: int | None = None
+        self._from = begin
+        self.damaged: set[int] = set()
 
     def block(self, found: LogBlock) -> list[Finding]:
         """Compare one block; what differs is judged at the end, when the log is known."""
@@ -140,6 +154,15 @@ class IndexChecker:
         self._partial.times.setdefault(cursor.file.path, FileTimes()).compared += len(entries)
         cursor.go_on(len(entries))
         return True
+
+    def rest(self, end: int) -> None:
+        """Note the entries that point after the last record of the split, to places in front of ``end``."""
+        if self._from is not None and self._from < end:
+            entries = _Slice.join([c.take(self._from, end - 1) for c in self._cursors])
+            for place, number, at in zip(
+                *(c.tolist() for c in (entries.physical, entries.file, entries.offset)), strict=True
+            ):
+                self._add_stranger(place, number, at)
 
     def partial(self) -> IndexPartial:
         """Return what this split found; closes the index files."""
@@ -198,15 +221,20 @@ class IndexChecker:
         held = set(there)
         for (place, hash_), number, at in zip(there, entries.file.tolist(), entries.offset.tolist(), strict=True):
             if (place, hash_) not in wanted:
-                path = self._cursors[number].file.path
-                self._partial.strangers.append(Stranger(path, at, place))
-                self._partial.times.setdefault(path, FileTimes()).strangers.add(place)
+                self._add_stranger(place, number, at)
         rows = zip(lacking.tolist(), physical[lacking].tolist(), keys.hash[~keys.tag].tolist(), strict=True)
         unheld = {row for row, place, hash_ in rows if (place, hash_) not in held}
         self._add_uncovered(block, np.array(sorted(unheld), np.int64))
 
+    def _add_stranger(self, place: int, number: int, at: int) -> None:
+        path = self._cursors[number].file.path
+        self._partial.strangers.append(Stranger(path, at, place))
+        self._partial.times.setdefault(path, FileTimes()).strangers.add(place)
+
     def _add_uncovered(self, block: Block, rows: Ints) -> None:
         """Note records that lack an entry; those with nothing much between them as one run."""
+        if self.damaged and len(rows):
+            rows = rows[~np.isin(block.physical[rows], list(self.damaged))]
         if not len(rows):
             return
         begins, runs = block.physical[rows], self._partial.uncovered
@@ -342,8 +370,9 @@ def _is_unsettled(store: RocketMQStore, files: list[IndexFile], file: IndexFile)
 
 
 def _strangers(strangers: list[Stranger], context: LogContext) -> Iterator[Finding]:
+    end = context.limit if context.end is None else context.end  # those that point beyond it are one finding
     for stranger in strangers:
-        if not context.is_damaged(stranger.physical, stranger.physical + 1):
+        if stranger.physical < end and not context.is_damaged(stranger.physical, stranger.physical + 1):
             message = f"the entry points to {stranger.physical}, where no record has a key with its hash"
             yield Finding(INDEX_ENTRY, stranger.file, stranger.offset, 20, message, physical_offset=stranger.physical)
 
@@ -377,8 +406,7 @@ def _coverage(
     store: RocketMQStore, files: list[IndexFile], said: IndexPartial, context: LogContext
 ) -> Iterator[Finding]:
     """Yield records with keys that no file holds."""
-    keyed = said.keyed
-    runs = [u for u in said.uncovered if not context.is_damaged(u.begin, u.begin + 1)]
+    keyed, runs = said.keyed, said.uncovered
     if not keyed or not runs or not flag(context.settings, "messageIndexEnable", default=True):
         return
     if not files:

@@ -165,6 +165,13 @@ class LogChecker:
         self.partial.damaged = sorted([*self.partial.damaged, *ranges]) if ranges else self.partial.damaged
 
 
+def damaged_records(findings: Iterable[Finding]) -> set[int]:
+    """Return physical offsets of records that are damaged by what findings say; a wrong queue offset is none."""
+    harmless = (*_HARMLESS, LOG_QUEUE_OFFSET)
+    wrong = (f for f in findings if f.level is not Severity.NOTE and f.kind not in harmless)
+    return {f.physical_offset for f in wrong if f.physical_offset is not None}
+
+
 def _place_of(block: Block, rows: Ints) -> tuple[str, int, int] | None:
     """File, position and physical offset of the first of some records; None without one."""
     return (block.file, int(block.position[rows[0]]), int(block.physical[rows[0]])) if len(rows) else None

@@ -14,7 +14,7 @@ from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import Geometry
 from rmqctl.rocketmq.verify.context import LogContext, entry_findings
 from rmqctl.rocketmq.verify.index import IndexChecker
-from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, LogChecker, LogPartial
+from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, LogChecker, LogPartial, damaged_records
 from rmqctl.rocketmq.verify.queues import QueueChecker
 
 SPLIT_SIZE = 64 << 20
@@ -95,12 +95,11 @@ class SplitCheck:
         """Yield findings of the split by offset; a file that cannot be read is a finding too."""
         job, ids, numbers = self.job, TextIds(), KeyNumbers()
         log = LogChecker(bodies=job.bodies, max_message=job.max_message, ids=ids, queues=numbers)
-        checkers: list[Any] = []
+        checkers: tuple[QueueChecker, IndexChecker] | None = None
         if job.cross:
-            checkers = [
-                QueueChecker(job.store, job.context, ids, numbers),
-                IndexChecker(job.store, job.geometry, job.context, ids),
-            ]
+            begin = self.split.context.file.base + self.split.start
+            index = IndexChecker(job.store, job.geometry, job.context, ids, begin=begin)
+            checkers = QueueChecker(job.store, job.context, ids, numbers), index
         witness = job.witness(self.split.context, ids) if job.witness else None
         try:
             yield from self._walk(log, checkers, witness)
@@ -109,10 +108,13 @@ class SplitCheck:
             witness = None
         self.partials.log = log.finish()
         self.partials.sight = witness.sight() if witness is not None else None
-        if checkers:
-            self.partials.queues, self.partials.index = (c.partial() for c in checkers)
+        if checkers is not None:
+            queues, index = checkers
+            self.partials.queues, self.partials.index = queues.partial(), index.partial()
 
-    def _walk(self, log: LogChecker, checkers: list[Any], witness: Any) -> Iterator[Finding]:
+    def _walk(
+        self, log: LogChecker, checkers: tuple[QueueChecker, IndexChecker] | None, witness: Any
+    ) -> Iterator[Finding]:
         split = self.split
         state = resume_state(split.context, split.start)
         for found in walk_file(split.context, state, start=split.start, stop=split.stop):
@@ -122,9 +124,15 @@ class SplitCheck:
             yield from findings
             if split.context.file.lead and len(found.block):
                 yield from entry_findings(found.block)
-            for checker in checkers:
-                yield from checker.block(found)
+            if checkers is not None:
+                queues, index = checkers
+                yield from queues.block(found)
+                index.damaged = damaged_records(findings)
+                yield from index.block(found)
         log.partial.stale = state.stale
+        if checkers is not None and not state.stale:
+            file = split.context.file
+            checkers[1].rest(file.base + (file.size if split.stop is None else split.stop))
 
 
 def unreadable(file: str, error: OSError) -> Finding:

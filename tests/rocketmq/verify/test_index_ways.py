@@ -156,3 +156,19 @@ def _end_after(root: Path, kept: int) -> None:
         out.write((kept + 1).to_bytes(4, "big"))
         out.seek(24)
         out.write(end.to_bytes(8, "big"))
+
+
+def test_splits_of_any_size_say_the_same_of_the_index(tmp_path: Path) -> None:
+    """Entries point to places between the records of a split, and to records that are others than before."""
+    root = golden.unpack(STORE, tmp_path)
+    _, second, third, *_ = sorted((root / "commitlog").iterdir())
+    third.write_bytes(second.read_bytes())
+
+    def found(size: int | None) -> list[str]:
+        verification = Verification(open_store_at(str(root)), VerifyOptions(split_size=size))
+        return sorted(f"{finding.kind.id} {finding.row()}" for finding in verification.findings())
+
+    expected = found(None)
+    assert any(line.startswith("index.entry-mismatch") for line in expected)
+    for size in (3000, 4096, 50_000):
+        assert found(size) == expected
