@@ -44,7 +44,7 @@ from rmqctl.kafka.repair.files import (
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
 from rmqctl.kafka.repair.log import LogMender, Source, leftover_sources
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
-from rmqctl.kafka.repair.transactions import Endings
+from rmqctl.kafka.repair.transactions import Endings, coordinator_says
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Replicas
@@ -462,7 +462,7 @@ class _Planner:
         """End a transaction by a control batch at the end of its partition.
 
         Raises:
-            Refused: there is no such partition, or no such transaction is open.
+            Refused: there is no such partition, no such transaction is open, or its coordinator has committed it.
         """
         replicas = self.replicas
         log = next((found for found in replicas.served if found.partition.label == label), None)
@@ -480,11 +480,14 @@ class _Planner:
             timestamp=state.last_timestamp,
         )  # fmt: skip
         survey = Survey(log.partition)
+        is_committed, told = coordinator_says(replicas, log, survey, state)
+        if is_committed:
+            raise Refused(f"the transaction of producer {producer} in {label} is not to be aborted: {told}")
         epoch = int(survey.columns["partition_leader_epoch"].max(initial=-1))
         batch = end_marker(ending, made.end_offset, epoch)
         first = made.replay.open[producer]
         what = f"end the transaction of producer {producer} from offset {first} by an ABORT marker at {made.end_offset}"
-        why = "it was asked for; readers of committed records go on"
+        why = f"it was asked for; readers of committed records go on; {told}"
         yield Step(ABORT, file.name, what, why, tuple(appended(file.name, file.size, batch)))
 
     def _hanging(self) -> Iterator[Step]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from formats.kafka.record_batch import HEADER_SIZE
+from formats.kafka.internal_records import TRANSACTION_STATE
+from formats.kafka.record_batch import HEADER_SIZE, Attributes
 from rmqctl.files.local import BytesSource
 from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.engine.batch import Ending, end_marker
@@ -21,7 +22,10 @@ from rmqctl.kafka.indexes import read_producer_snapshot, read_txn_index
 from rmqctl.kafka.repair.bridge import empty_batch, filler
 from rmqctl.kafka.repair.survey import Batch, Range, Survey
 from rmqctl.kafka.segments import Extent, scan
-from rmqctl.kafka.state.producers import ProducerReplay
+from rmqctl.kafka.state.internal_topics import noted_of
+from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.producers import Producer, ProducerReplay
+from rmqctl.kafka.state.replicas import Replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,45 @@ class Endings:
                 source.close()
             begin = 0
         self._at = lost.segment, lost.end
+
+
+_COMMITS = frozenset({"PrepareCommit", "CompleteCommit"})
+_ABORTS = frozenset({"PrepareAbort", "PrepareEpochFence", "CompleteAbort"})
+
+
+def coordinator_says(replicas: Replicas, log: PartitionLog, survey: Survey, producer: Producer) -> tuple[bool, str]:
+    """Return whether a coordinator has committed the transaction that a producer has open here, and what it says of it.
+
+    Args:
+        survey: of the log.
+    """
+    partition, logs = log.partition, replicas.of(TRANSACTION_STATE)
+    noted = noted_of(logs, producer.producer_id)
+    if not noted:
+        is_whole = bool(logs) and len(logs) >= replicas.partition_count(TRANSACTION_STATE)
+        elsewhere = f"{TRANSACTION_STATE} is not all here, so what its coordinator decided is not known"
+        return False, "no transactional id has this producer, so no coordinator ends it" if is_whole else elsewhere
+    columns = survey.columns
+    mine = (columns["producer_id"] == producer.producer_id) & (columns["attributes"] & Attributes.CONTROL != 0)
+    marked = int(columns["max_timestamp"][mine].max(initial=-1))
+    coordinator, latest = f"the coordinator of {noted[-1].transactional_id}", noted[-1]
+    named = [n for n, state in enumerate(noted) if (partition.topic, partition.partition or 0) in state.partitions]
+    after = noted[named[-1] :] if named else []
+    decided = next((state for state in after if state.state in _COMMITS | _ABORTS), None)
+    if decided is not None and decided.state in _COMMITS and marked < decided.last_update:
+        left = "a broker that starts writes its COMMIT marker"
+        gone = "only its marker is missing here; restore it with --from"
+        return True, f"{coordinator} has committed it: {left if latest.state == 'PrepareCommit' else gone}"
+    if decided is not None:
+        late = f"the last commit of {latest.transactional_id} has its marker here; what is open was written after it"
+        return False, late if decided.state in _COMMITS else f"{coordinator} has aborted it, too"
+    if not named:
+        is_unknown = latest.state == "CompleteCommit" and marked < latest.start_timestamp
+        unknown = f"{coordinator} committed its last transaction, and nothing says any more in which partitions"
+        return False, unknown if is_unknown else f"{coordinator} does not name this partition, so it never ends it"
+    fenced = f"{coordinator} has fenced the producer, so that it cannot commit it"
+    back = "should the producer come back and commit, these records stay aborted and those of other partitions do not"
+    return False, fenced if latest.producer_epoch > producer.producer_epoch else f"{coordinator} has it open: {back}"
 
 
 def with_markers(

@@ -159,6 +159,16 @@ def transactions(logs: Iterable[PartitionLog]) -> dict[str, Transaction]:
     return found
 
 
+def noted_of(logs: Iterable[PartitionLog], producer_id: int) -> list[Transaction]:
+    """Return every state that coordinators noted of a producer and that compaction has left, in order."""
+    found = list[Transaction]()
+    for log in logs:
+        for record in _table(log, TRANSACTION_STATE):
+            if record.marker is None and record.value is not None and record.value["producerId"] == producer_id:
+                found.append(_transaction(record.key["transactionalId"], record.value))
+    return found
+
+
 def share_states(logs: Iterable[PartitionLog]) -> dict[SharePartition, ShareState]:
     """Replay the partitions of ``__share_group_state``: snapshots, and updates of them."""
     found: dict[SharePartition, ShareState] = {}

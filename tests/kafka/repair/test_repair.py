@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from formats.kafka.coordinator_messages import TRANSACTION_KEY, TRANSACTION_VALUE, TransactionStatus
 from formats.kafka.messages import encode
 from formats.kafka.metadata_messages import METADATA_RECORDS, frame
 from rmqctl.kafka.directory import LogDirectories
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.repair.plan import RepairOptions, plan_repair
 from rmqctl.kafka.repair.survey import Survey
+from rmqctl.kafka.state.internal_topics import transactions
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from rmqctl.repair import apply, undo
@@ -189,6 +191,57 @@ def test_a_hanging_transaction_is_ended_on_request(rmqctl: Rmqctl, tmp_path: Pat
     assert rmqctl("verify", root).exit_code == 0
     assert rmqctl("repair", root, "--abort-transaction", wanted).exit_code == 13, "it is ended already"
     assert rmqctl("repair", root, "--abort-transaction", "txn-a-0").exit_code == 2
+
+
+HANGING = 2003
+"""The producer of tx-hang-2, in golden directories."""
+
+
+def noted(status: TransactionStatus, partitions: tuple[str, ...] = ("txn-a-0",), **fields: int) -> bytes:
+    """A batch of ``__transaction_state`` for the end of its log: a state of tx-hang-2."""
+    names = {name.rpartition("-")[0] for name in partitions}
+    value = {
+        "producerId": HANGING, "producerEpoch": 0, "transactionTimeoutMs": 900_000, "transactionStatus": int(status),
+        "transactionPartitions": [
+            {"topic": t, "partitionIds": [int(p.rpartition("-")[2]) for p in partitions if p.startswith(f"{t}-")]}
+            for t in sorted(names)
+        ] or None,
+        "transactionLastUpdateTimestampMs": LATER, "transactionStartTimestampMs": LATER - 50, **fields,
+    }  # fmt: skip
+    key = b"\0\0" + encode(TRANSACTION_KEY, 0, {"transactionalId": "tx-hang-2"})
+    return record(0, key, b"\0\0" + encode(TRANSACTION_VALUE, 0, value))
+
+
+LATER = 1795229999999
+DONE = (TransactionStatus.CompleteCommit, ())
+
+
+@pytest.mark.parametrize(
+    ("states", "exit_code", "told"),
+    [
+        ([], 1, "the coordinator of tx-hang-2 has it open: should the producer come back and commit"),
+        ([(TransactionStatus.PrepareCommit,)], 13, "a broker that starts writes its COMMIT marker"),
+        ([(TransactionStatus.PrepareCommit,), DONE], 13, "only its marker is missing here"),
+        ([(TransactionStatus.PrepareAbort,)], 1, "has aborted it, too"),
+        ([(TransactionStatus.PrepareCommit, ("txn-b-0",))], 13, "the coordinator of tx-hang-2 has committed it"),
+        ([(TransactionStatus.Empty, (), 3)], 1, "has fenced the producer, so that it cannot commit it"),
+    ],
+)
+def test_no_transaction_is_aborted_that_its_coordinator_has_committed(
+    states: list[Any], exit_code: int, told: str, rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    root = golden.unpack("3.9.2-crash", tmp_path)
+    log = next(log for log in replicas(root).of("__transaction_state") if "tx-hang-2" in transactions([log]))
+    path = max((root / log.partition.directory).glob("*.log"))
+    end = log.replayed.log_end_offset
+    for number, (status, *more) in enumerate(states):
+        fields = {"producerEpoch": more[1]} if len(more) > 1 else {}
+        made = noted(status, *more[:1], **fields)
+        with path.open("ab") as file:
+            file.write(batch(end + number, [made], partition_leader_epoch=4))
+    found = rmqctl("repair", root, "--abort-transaction", f"txn-a-0:{HANGING}", "-o", "json")
+    assert found.exit_code == exit_code
+    assert told in " ".join(found.output.split())
 
 
 def ends(root: Path) -> dict[tuple[str, int], int]:
