@@ -32,7 +32,7 @@ def open(  # noqa: A001 - what one does with a store, as with a file
 
     Raises:
         NotAStore: nothing is there, or nothing that belongs to a store of any family.
-        OSError: it cannot be read.
+        OSError: no permission, or the disk fails.
     """
     from os import fspath
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
+import re
 import sys
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -154,6 +157,56 @@ def _reads_at_number(node: ast.AST) -> bool:
         return False
     lower, upper = taken.slice.lower, taken.slice.upper
     return isinstance(lower, ast.Constant) and isinstance(upper, ast.Constant) and bool(lower.value)
+
+
+ODD_WORDS = re.compile(r"(?<![a-z.])(behind|told|tells|anew)(?![a-z])", re.IGNORECASE)
+SAID_IN_JSON = re.compile(r"^(> |\*What to do\.\*)")
+"""Lines of pages made from tables whose sentences stand in JSON, and so stay."""
+NAMES_THAT_STAY = {"CHECKPOINT_BEHIND"}  # as the id of the finding
+
+
+def odd_words() -> list[str]:
+    """Places where words stand that have a plainer one: pages, docstrings, comments, names, help texts."""
+    found = []
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]:
+        for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+            if ODD_WORDS.search(line) and not SAID_IN_JSON.match(line):
+                found.append(f"{page.relative_to(ROOT)}:{number}: {line}")
+    for file in sources():
+        text = file.read_text("utf-8")
+        if not ODD_WORDS.search(text):
+            continue
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            is_text = token.string.lstrip("rbf").startswith('"""') or file.parts[-2] == "commands"
+            read = token.type in (tokenize.COMMENT, tokenize.NAME) or (token.type == tokenize.STRING and is_text)
+            if read and token.string not in NAMES_THAT_STAY and ODD_WORDS.search(token.string):
+                found.append(f"{file.relative_to(ROOT)}:{token.start[0]}: {token.string}")
+    return found
+
+
+def failures_that_say_nothing() -> list[str]:
+    """Lines of docstrings that only say what `rmqctl.files` says for every room."""
+    plain = re.compile(
+        r"^ +(OSError|IOFailure): (the system refuses|(it|they|(a|the) (file|log|directory)) cannot be "
+        r"(read|written|made|deleted)( or built)?)\.$"
+    )
+    lines = ((file, line) for file in sources() for line in file.read_text("utf-8").splitlines())
+    return [f"{file.relative_to(ROOT)}: {line.strip()}" for file, line in lines if plain.match(line)]
+
+
+def classes(*names: str) -> dict[str, list[str]]:
+    """The modules that define a class of each name, or give it to a type."""
+    found: dict[str, list[str]] = {}
+    defined = re.compile(rf"^(?:class |)({'|'.join(names)})(?:[:(\[]| = )", re.MULTILINE)
+    for file in sources():
+        for name in defined.findall(file.read_text("utf-8")):
+            found.setdefault(name, []).append(".".join(file.relative_to(ROOT).with_suffix("").parts))
+    return {name: found[name] for name in names if name in found}
+
+
+def sources() -> list[Path]:
+    """The modules of all three packages."""
+    return [file for top in ("formats", "rmqctl", "commands") for file in sorted((ROOT / top).rglob("*.py"))]
 
 
 def main() -> None:

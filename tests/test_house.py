@@ -45,6 +45,25 @@ def test_places_of_fields_come_from_formats() -> None:
     assert house.places_by_number() == []
 
 
+def test_words_of_the_project() -> None:
+    """After, reported, again: not a dialect, in docstrings, comments, names, help and pages."""
+    assert house.odd_words() == []
+
+
+def test_common_failures_are_said_once_a_room() -> None:
+    assert house.failures_that_say_nothing() == []
+
+
+def test_a_bare_word_names_one_class() -> None:
+    """A family may have its own of what both have; two things in one family have two names."""
+    assert house.classes("Step", "Plan", "Part", "Piece", "Start", "Layout", "Queue", "Chain") == {
+        "Step": ["rmqctl.repair.edits"],
+        "Plan": ["rmqctl.repair.edits"],
+        "Queue": ["rmqctl.rocketmq.queues.files"],
+        "Chain": ["rmqctl.kafka.frames", "rmqctl.rocketmq.log.chain"],
+    }
+
+
 def test_the_circle_finder_finds_circles() -> None:
     assert house.circles({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()}) == [{"a", "b"}]
     assert "rmqctl.rocketmq.log.block" in house.imports("rmqctl.rocketmq.log.scan")

@@ -137,7 +137,7 @@ CRC_AT, CRC_FROM = 17, 21
 MIN_LEGACY_LENGTH = 14
 """Smallest length that a broker's reader takes for a batch of any magic."""
 PEEK = MAGIC_AT + 1
-"""Bytes that tell the kind of a batch; a reader stops without a word where no more are left."""
+"""Bytes that show the kind of a batch; a reader stops without a word where no more are left."""
 
 
 @cache

@@ -110,7 +110,7 @@ def plan_at(buffer: bytes, offset: int = 0) -> StructPlan:
     """Return the plan of the record that starts at ``offset``.
 
     Raises:
-        DecodeError: too few bytes to tell.
+        DecodeError: there are too few bytes.
     """
     if offset + _PEEK.size > len(buffer):
         raise DecodeError("no whole header left", field="total_size", offset=offset)

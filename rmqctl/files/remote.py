@@ -137,7 +137,7 @@ class RemoteTree:
 
 
 def _is_itself(info: Mapping[str, Any], full: str) -> bool:
-    """Return a listing may name the directory itself: a marker object of S3, or a file that was listed."""
+    """Whether an entry of a listing is the directory itself: a marker object of S3, or a file that was listed."""
     return str(info["name"]).strip("/") == full.strip("/")
 
 
@@ -186,7 +186,7 @@ class RemoteFile:
                 filesystem.invalidate_cache(full.rpartition("/")[0])
             size = filesystem.info(full).get("size")
         if size is None:
-            raise IOFailure(f"cannot read {self.url}", "the server does not tell its length")
+            raise IOFailure(f"cannot read {self.url}", "the server does not say its length")
         self._size = int(size)
         return self._size
 

@@ -1,6 +1,6 @@
 """A log directory: which partitions, segments and files lie in it, whatever else lies there; and those of a broker.
 
-Discovery goes by names alone and never fails on one. It reads no content but what a name cannot tell.
+Discovery goes by names alone and never fails on one. It reads no content but for what a name cannot say.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class ExportLayout:
         columns: of the main table, those in directories left out.
         partition_by: directories, the outermost first.
         split_size: bytes of the log that become one set of files.
-        place, time: the columns that tell where a row lies, and its time.
+        place, time: the columns that say where a row lies, and its time.
     """
 
     format: str

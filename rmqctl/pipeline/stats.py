@@ -59,7 +59,7 @@ class StatsTable:
     whose number is ``value``, in ``packed``.
 
     Attributes:
-        keys: the columns that tell groups apart.
+        keys: the columns by which groups differ.
         step_ms: the narrowest step of time that divides the time of the wanted messages into few.
     """
 

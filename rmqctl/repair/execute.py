@@ -20,7 +20,7 @@ from rmqctl.repair.applying import Applier, differences
 from rmqctl.repair.changes import changes_of
 from rmqctl.repair.edits import Changes, Plan
 from rmqctl.repair.history import lineage
-from rmqctl.repair.journal import Journal, read_journal, tell_reversed
+from rmqctl.repair.journal import Journal, note_reversed, read_journal
 from rmqctl.repair.journal_directory import (
     APPLIED,
     BEGUN,
@@ -205,7 +205,7 @@ def _never_begun(journal: Journal, error: BaseException, layer: FileLayer, *, is
 def _finish(journal: Journal, layer: FileLayer) -> None:
     """Close the journals of a store that is as it should be: their states, the listing, the link."""
     keep_listing(journal, layer)
-    tell_reversed(journal.path, layer, in_force=True)
+    note_reversed(journal.path, layer, in_force=True)
     _leave(journal, layer)
     journal.say(layer, state=DONE)
 
@@ -233,7 +233,7 @@ def take_back(journal: Journal, layer: FileLayer, advance: Advance) -> Applied:
     try:
         _begin(journal, layer)
         Applier(journal, layer, advance).to(after=False)
-        tell_reversed(journal.path, layer, in_force=False)
+        note_reversed(journal.path, layer, in_force=False)
         _leave(journal, layer)
         journal.say(layer, state=TAKEN_BACK)
     except (OSError, ValueError) as error:

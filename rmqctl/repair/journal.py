@@ -206,7 +206,7 @@ class Journal:
         append(layer, self.path / STATE, row, self._lines)
 
 
-def tell_reversed(path: Path, layer: FileLayer, *, in_force: bool) -> None:
+def note_reversed(path: Path, layer: FileLayer, *, in_force: bool) -> None:
     """Note in the journal that this one takes back whether it still holds, and so on down the line.
 
     Args:
@@ -220,7 +220,7 @@ def tell_reversed(path: Path, layer: FileLayer, *, in_force: bool) -> None:
     wanted = {"state": UNDONE, "by": path.name} if in_force else {"state": DONE}
     if not lines or any(lines[-1].get(key) != value for key, value in wanted.items()):
         append(layer, earlier / STATE, {**wanted, "time": time.time_ns() // 1_000_000}, lines)
-    tell_reversed(earlier, layer, in_force=not in_force)
+    note_reversed(earlier, layer, in_force=not in_force)
 
 
 def append(layer: FileLayer, path: Path, row: dict[str, Any], lines: list[dict[str, Any]]) -> None:

@@ -336,7 +336,7 @@ def test_a_file_of_unknown_length_is_refused() -> None:
         def info(self, path: str) -> Any:
             return {"name": path, "size": None, "type": "file"}
 
-    with pytest.raises(IOFailure, match="does not tell its length"):
+    with pytest.raises(IOFailure, match="does not say its length"):
         RemoteFile("http://host/file", filesystem=Endless(ValueError())).size()
 
 

@@ -353,7 +353,7 @@ LAYOUT = TableLayout(
     _remark,
     _AS_TEXT,
 )
-"""Of each kind of row the columns that tell most, with a remark on what is unusual."""
+"""Of each kind of row the columns that say most, with a remark on what is unusual."""
 
 
 def _remark_on_records(row: Row) -> str | None:

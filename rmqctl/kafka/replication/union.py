@@ -91,7 +91,7 @@ class Union:
 
     @cached_property
     def holes(self) -> list[tuple[int, int]]:
-        """Offsets, first and last, that were written, as far as one can tell, and that no copy has any more.
+        """Offsets, first and last, that were written, as far as the copies show, and that no copy has any more.
 
         Where one copy has the batches on both sides next to each other, it was compacted, or nothing ever stood there.
         """

@@ -198,7 +198,7 @@ def salvage(sources: Sequence[Source], into: Path, options: SalvageOptions, adva
 
 
 def check_target(sources: Sequence[Source], into: Path) -> None:
-    """Whether a new directory can be made at ``into``.
+    """Refuse a place ``into`` at which no new directory can be made.
 
     Raises:
         Refused: something is there already, or it lies in a source.

@@ -134,7 +134,7 @@ def topic_made(log: PartitionLog, topic_id: str) -> int | None:
 
 
 def topic_names_ever(log: PartitionLog) -> dict[str, str]:
-    """Name by id of all topics that a metadata log and its snapshots still tell of, the deleted ones too."""
+    """Name by id of all topics that a metadata log and its snapshots still name, the deleted ones too."""
     names = dict[str, str]()
     for snapshot in snapshots(log.partition):
         names |= image_of_snapshot(snapshot).topic_names

@@ -129,7 +129,7 @@ class Stretch:
         """Yield the batches that may hold wanted records.
 
         Args:
-            doubtful: those with a wrong CRC whatever their headers say: the records tell.
+            doubtful: those with a wrong CRC whatever their headers say: the records decide.
         """
         for block in self.blocks():
             keep = wanted.batches(block)
@@ -284,7 +284,7 @@ class IndexedSegment:
         return self.position(low), self._end_position(high)
 
     def _first_since(self, time: int) -> int:
-        """Return an offset below which every batch is older, by the time index; 0 where it does not tell."""
+        """Return an offset below which every batch is older, by the time index; 0 where it does not say."""
         index = self._time_index
         if index is None or not len(index):
             return 0
@@ -299,7 +299,7 @@ class IndexedSegment:
         return offset + 1 if proof is not None and int(proof["max_timestamp"][0]) == int(times[entry]) else 0
 
     def position(self, offset: int) -> int:
-        """Where a batch starts before which all offsets are lower; 0 where the index does not tell."""
+        """Where a batch starts before which all offsets are lower; 0 where the index does not say."""
         entries = self._entries()
         if entries is None or offset <= self.base:
             return 0

@@ -151,7 +151,7 @@ def transaction_states(replicas: Replicas, *, now: int | None = None) -> Answer:
     """List transactional ids by their latest state, and open transactions that no coordinator knows of.
 
     Args:
-        now: epoch ms, to tell which transactions are open beyond their time; None: the clock.
+        now: epoch ms, by which transactions are open beyond their time; None: the clock.
     """
     answer = begin(replicas, Answer(columns=_TRANSACTION_COLUMNS))
     moment = time.time_ns() // 1_000_000 if now is None else now

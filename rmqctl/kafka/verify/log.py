@@ -42,7 +42,7 @@ class SegmentFacts:
         end: bytes from the start of the file to the end of its last batch.
         longest_run: bytes from the first to the last batch of those that one leader appended in one epoch, the most
             of all epochs. A broker counts the bytes to the next index entry from 0 again when it starts, and each start
-            has an epoch of its own; batches without one do not tell.
+            has an epoch of its own; batches without one show nothing.
         damaged: it holds damage, so what is derived from it may rightly differ.
     """
 

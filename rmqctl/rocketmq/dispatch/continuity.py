@@ -36,7 +36,7 @@ class QueueSpan:
         other: the one it should carry if the last break was a single wrong field; -1 if there was none.
         last_physical: physical offset of the last record.
         pending: the break between the first and the second record, if there is one: which of the two
-            is wrong only the split before can tell.
+            is wrong only the split before shows.
         second: queue offset of the second record where ``pending`` is set.
     """
 

@@ -123,7 +123,7 @@ def _has_queue(store: RocketMQStore, topic: str) -> bool:
 
 
 _NO_END = 1 << 62
-_NO_DISPATCH, _DISPATCH_BEHIND = Release(5, 0, 0), Release(5, 3, 2)  # spec 6.3, 6.7
+_NO_DISPATCH, _DISPATCH_AFTER = Release(5, 0, 0), Release(5, 3, 2)  # spec 6.3, 6.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ def _tails(store: RocketMQStore, release: Release, dispatched: int, log: LogRead
     """Return what the next start dispatches: after a clean stop 5.0.0 to 5.3.1 nothing, later all but one record."""
     if store.state != "clean" or release < _NO_DISPATCH:
         return undispatched(store, dispatched, log)
-    return undispatched(store, dispatched, log, but_first=True) if release >= _DISPATCH_BEHIND else {}
+    return undispatched(store, dispatched, log, but_first=True) if release >= _DISPATCH_AFTER else {}
 
 
 def _queues(store: RocketMQStore) -> Iterator[Queue]:

@@ -47,7 +47,7 @@ class QueueState:
         begin: byte of the sequence where the first file starts; -1: the queue has no file.
         end: byte of the sequence after the last unit (write position); 0 without a file.
         max_physical: physical offset after the record of the last unit; -1 initially.
-        first: queue offset of the first message, as far as a start and what was put since tell: a queue that had no
+        first: queue offset of the first message, as far as a start and what was put since show: a queue that had no
             file begins after its filler, which the next start no longer knows.
     """
 

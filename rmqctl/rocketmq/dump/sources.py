@@ -49,7 +49,7 @@ class Request:
 
     Attributes:
         limit: rows to show at most; findings count only where nothing but damage is wanted.
-        settings: broker.conf, for what files do not tell.
+        settings: broker.conf, for what files do not say.
     """
 
     wanted: Filter = field(default_factory=Filter)

@@ -97,9 +97,7 @@ class MappedFiles:
         self.disk.write(file.fd if file.fd >= 0 else self._fd(file), data, offset - file.base)
 
     def write_through(self, offset: int, data: Buffer) -> bool:
-        """Return the same, onto the disk; False where that did not work in one go, so that it has to be written and
-        synced.
-        """
+        """Write bytes onto the disk; False where that did not work in one go: then write and sync them."""
         file = self.file_at(offset)
         return self.disk.write_through(self._fd(file), data, offset - file.base)
 

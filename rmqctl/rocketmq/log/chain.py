@@ -227,9 +227,7 @@ class _Window:
         return self._leave(self.limit)
 
     def _take_foreign(self, one: Measured) -> bool:
-        """Return a whole record whose PHYSICALOFFSET is not its position: the chain goes through it, as a broker's
-        does.
-        """
+        """Take a whole record whose PHYSICALOFFSET is not its position: the chain goes through it, as brokers do."""
         shift = self._shift(one)
         self.at = int(one.at[0] + one.total_size[0])
         self.step.parts.append(one)

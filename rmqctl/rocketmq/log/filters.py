@@ -115,7 +115,7 @@ class Filter:
         return self.damaged and not other_topic and not other_queue
 
     def includes_row(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row that is no message passes; one that does not tell what is asked for does not.
+        """Whether a row that is no message passes; one that does not say what is asked for does not.
 
         Index entries pass by the hash of topic and key, or of topic and tag; queue units by the hash of the tag.
         """

@@ -128,7 +128,7 @@ class IndexCauses:
         return self._bad_slot(chain) if chain.end in {End.EMPTY, End.SLOT} else self._broken_chain(chain, place)
 
     def _bad_header(self, file: IndexFile, record: Record) -> TraceStep:
-        """Return the header says that the file has no entries, or none of the time asked for."""
+        """Return the reason where a header says that its file has no entries, or none of the time asked for."""
         header = file.header
         begin, end = header["begin_timestamp"], header["end_timestamp"]
         if not any(header.values()) or (header["index_count"] <= 1 and 0 <= begin <= end):
@@ -140,7 +140,7 @@ class IndexCauses:
         return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self.query.wanted, reason=reason)
 
     def _wrong_times(self, file: IndexFile) -> TraceStep | None:
-        """Return the header has another time than the record it names: all times of the file count from it."""
+        """Return the reason where a header has another time than the record it names: all others count from it."""
         reasons = []
         with LogReader(self.store.log_files) as log:
             for side, which in (("begin", "first"), ("end", "last")):
@@ -507,7 +507,7 @@ def _found(store: RocketMQStore, wanted: MessageId, answer: IdAnswer, trace: Tra
 
 
 def _delivered(wanted: MessageId, answer: IdAnswer, unit: RecordUnit) -> TraceStep:
-    """Return a message that consumers get: whether clients find it by its id, and what it is a copy of."""
+    """Return what is said of a message that consumers get: if clients find it by its id, and what it is a copy of."""
     record = answer.messages[0]
     if answer.late is not None:
         made, stored = map(steps.instant, answer.late)
@@ -536,7 +536,7 @@ def _in_log(
 def _hidden(
     store: RocketMQStore, wanted: MessageId, record: Record, answer: IdAnswer, trace: Trace, progress: Progress | None
 ) -> TraceStep:
-    """Return the log has the message, and the index did not give it."""
+    """Return the reason where the log has the message and the index did not give it."""
     known = answer.answers.get(record.topic)
     if known is None:
         trace.add("", "topic", f"{record.topic} is the message's topic, and was not asked for")

@@ -277,7 +277,7 @@ def _by_unique_key(
 
 
 def _quiet(trace: Trace, files: Sequence[IndexFile], query: KeyQuery) -> Trace:
-    """Return the trace for topics whose slot holds something; where all slots are empty there is nothing to tell."""
+    """Return the trace for topics whose slot holds something; where all slots are empty there is nothing to say."""
     if not trace.on:
         return trace
     hashed = query.index_query().hash

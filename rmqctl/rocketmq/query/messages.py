@@ -34,7 +34,7 @@ def passing(records: Iterable[Record], wanted: Filter) -> list[Record]:
 
 
 def _passes(record: Record, wanted: Filter) -> bool:
-    """Return the record as a block of its own, at the place where it lies: one set of rules for every command."""
+    """Whether a record passes, as a block of its own at the place where it lies: one set of rules for every command."""
     for block in scan(BytesSource(record.raw, record.file), Extent(record.file, record.physical_offset)):
         chosen = wanted.select(block)
         if len(block):

@@ -362,7 +362,7 @@ def _answer(view: QueueView, question: OffsetQuestion, trace: Trace) -> GetMessa
 
 
 def _passes(record: Record, question: OffsetQuestion, trace: Trace) -> bool:
-    """Return the consumer's own test of the tag, and the filters."""
+    """Whether a record passes the consumer's own test of the tag, and the filters."""
     if question.tag not in (None, "*") and not record.has_tags(str(question.tag)):
         trace.add(record.file, f"record {record.physical_offset}", f"its tag is not {question.tag}; dropped")
         return False

@@ -1,6 +1,7 @@
 """Messages that a broker still has to deliver: timers, delays, open transactions, pop messages in flight.
 
-Where they are kept in files the log and the progress files tell (spec 9.2, 11), in RocksDB the rows (A5.2, A5.3, A6).
+Where they are kept in files, the log and the progress files show them (spec 9.2, 11); in RocksDB, the rows (A5.2, A5.3,
+A6).
 After a crash the rows that the start of a broker makes again from the log are among them.
 """
 

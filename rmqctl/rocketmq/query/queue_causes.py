@@ -156,7 +156,7 @@ def _has_messages(view: QueueView) -> bool:
 
 
 def _empty(view: QueueView) -> TraceStep:
-    """Return a queue without messages: never written, or its files are gone and the log still has them."""
+    """Return why a queue has no messages: it was never written, or its files are gone and the log still has them."""
     with queue_on_disk(view.started, view.topic, view.queue_id) as disk:
         if disk.last_unit() is None:
             count = sum(1 for _ in _records(disk))

@@ -1,6 +1,6 @@
 """RocksDB databases made from the log: the rows that must be in them, and a new database that holds them (spec A4, A5).
 
-What the log does not tell is taken from the old database as far as it can be read: units of expired messages, how often
+What the log does not say is taken from the old database as far as it can be read: units of expired messages, how often
 a half message was checked, which timers were delivered. A database is never written to; a new one takes its place.
 """
 

@@ -436,7 +436,7 @@ def survey(store: RocketMQStore) -> LogDamage:
 def seen(store: RocketMQStore, verification: Verification) -> LogDamage | None:
     """Return what a verification has shown that :class:`DamageWitness` went along with; no other walk is needed then.
 
-    None where it does not tell of the log as it lies: a file cannot be read, or was looked at under another name.
+    None where it does not show the log as it lies: a file cannot be read, or was looked at under another name.
 
     Args:
         store: that was verified.

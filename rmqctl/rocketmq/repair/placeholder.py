@@ -30,7 +30,7 @@ MARK = b"RMQCTL_PLACEHOLDER"
 SHORT_MARK = b"RMQCTL"
 """Its name where the whole one leaves no room for a body."""
 _UNNEEDED = (b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER")
-"""Properties that a message may lose for the mark: brokers and clients set them again, or tell nobody of them."""
+"""Properties that a message may lose for the mark: brokers and clients set them again, or show them to nobody."""
 FILLER_TOPIC = b"RMQCTL_FILLER"
 _INNER = int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
 _ITEM = 22

@@ -290,7 +290,7 @@ class _Planner:
         self._take(timer_steps(self.store, found, damage))
         self._take(index_steps(self.store, found, self._room(), index))
         before, found = found, self._findings("checkpoint and configuration")
-        if found is not before:  # only whole queues tell which of its holes are a tail not dispatched yet
+        if found is not before:  # only whole queues show which of its holes are a tail not dispatched yet
             self._take(index_steps(self.store, found, self._room()))
         self._take(checkpoint_steps(self.store, found, self._room()))
         self._take(timer_check_steps(self.store, found))

@@ -99,7 +99,7 @@ def gather(
         if gap := log.gap_before(at):
             found.unreadable.append(gap)
         for part in walk_file(context, state):
-            found.unreadable += filter(_tells_loss, part.findings)
+            found.unreadable += filter(_is_loss, part.findings)
             parts.append(_columns(part, (source, at), names, found.unreadable))
         advance(context.file.size)
         if state.stale:
@@ -111,8 +111,8 @@ def gather(
     return found
 
 
-def _tells_loss(finding: Finding) -> bool:
-    """Return a torn last record is lost, too, although brokers that were killed leave such."""
+def _is_loss(finding: Finding) -> bool:
+    """Whether a finding means that records are lost; a torn last one is, too, although killed brokers leave such."""
     return finding.level is Severity.ERROR or finding.kind is LOG_TORN_TAIL
 
 

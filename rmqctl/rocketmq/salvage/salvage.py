@@ -241,7 +241,7 @@ def _ends(found: Sequence[Gathered]) -> dict[tuple[str, int], int]:
 
 
 def check_target(stores: Sequence[RocketMQStore], into: Path) -> None:
-    """Whether a new store can be made of these sources at ``into``.
+    """Refuse a place ``into`` at which no new store can be made of these sources.
 
     Raises:
         Refused: something is there already, it lies in a source, or a source has a DLedger log.

@@ -147,7 +147,7 @@ def index_evidence(store: RocketMQStore) -> Iterator[Evidence]:
     for entry in reversed([e for e in store.index_files if not e.is_directory]):
         try:
             file = IndexFile.open(store.tree, entry, index_geometry(store))
-        except (FileNotFoundError, PermissionError):  # another file may tell
+        except (FileNotFoundError, PermissionError):  # another file may show it
             continue
         try:
             if not (file.count and file.is_whole):

@@ -443,10 +443,10 @@ def _place(family: str) -> bytes:
 
 @contextmanager
 def salvaged_database(store: RocketMQStore, path: str, fits: Fits, directory: Path) -> Iterator[SalvagedDatabase]:
-    """Every row that can be read of a database, with what counts of it as far as sequence numbers tell.
+    """Every row that can be read of a database, with what counts of it as far as sequence numbers show.
 
     Args:
-        fits: whether a row has the format of a family: for tables that do not tell theirs any more.
+        fits: whether a row has the format of a family: for tables that do not name theirs any more.
         directory: where there is room for the rows, which need not fit into memory.
 
     Raises:

@@ -92,7 +92,7 @@ def _found(tree: Tree, files: Iterable[Entry], ways: Sequence[Look]) -> IndexGeo
 
 
 def _looked_at(tree: Tree, entry: Entry, look: Look) -> IndexGeometry | None:
-    """Return what one way finds in one file; None for a file that cannot be read: another may tell."""
+    """Return what one way finds in one file; None for a file that cannot be read: another may show it."""
     try:
         source = tree.open(entry.path)
     except PermissionError:

@@ -157,7 +157,7 @@ def open_path(
 
     Args:
         commit_log: directories of the commit log when it lies outside the root.
-        broker_conf: path of broker.conf, for what files do not tell.
+        broker_conf: path of broker.conf, for what files do not say.
         format: ``rocketmq`` or ``kafka`` to be taken at one's word.
 
     Raises:

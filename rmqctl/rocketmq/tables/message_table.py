@@ -1,7 +1,7 @@
 """The table ``messages``: every record of the log, in log order; and the log bit by bit, as it grows.
 
 Splits in which nothing wanted can lie are left out, by the times of their first records and by the queues' units.
-Nothing is skipped on a guess. Times of a log ascend but for steps of the clock, which are allowed for. Units tell
+Nothing is skipped on a guess. Times of a log ascend but for steps of the clock, which are allowed for. Units show
 where the messages of a topic lie only where its queues are whole and all there.
 """
 
@@ -105,7 +105,7 @@ def _first_time(split: Split) -> int | None:
 
 
 def _places(store: RocketMQStore, wanted: Filter) -> Callable[[int, int], bool] | None:
-    """Whether a stretch of the log may hold messages of the topics; None where units do not tell."""
+    """Whether a stretch of the log may hold messages of the topics; None where units do not show it."""
     if store.is_rocksdb:
         return None
     offsets: list[Offsets] = []

@@ -169,4 +169,4 @@ LAYOUT = TableLayout(
     _remark,
     frozenset({"config", "dledger_checkpoint", "dledger_term"}),
 )
-"""Of each kind of row the columns that tell most, with a remark on what is unusual."""
+"""Of each kind of row the columns that say most, with a remark on what is unusual."""
