@@ -162,11 +162,10 @@ def _reads_at_number(node: ast.AST) -> bool:
 ODD_WORDS = re.compile(r"(?<![a-z.])(behind|told|tells|anew)(?![a-z])", re.IGNORECASE)
 SAID_IN_JSON = re.compile(r"^(> |\*What to do\.\*)")
 """Lines of pages made from tables whose sentences stand in JSON, and so stay."""
-NAMES_THAT_STAY = {"CHECKPOINT_BEHIND"}  # as the id of the finding
 
 
 def odd_words() -> list[str]:
-    """Places where words stand that have a plainer one: pages, docstrings, comments, names, help texts."""
+    """Places where words stand that have a plainer one: pages, docstrings, comments, help texts."""
     found = []
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]:
         for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
@@ -178,8 +177,8 @@ def odd_words() -> list[str]:
             continue
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             is_text = token.string.lstrip("rbf").startswith('"""') or file.parts[-2] == "commands"
-            read = token.type in (tokenize.COMMENT, tokenize.NAME) or (token.type == tokenize.STRING and is_text)
-            if read and token.string not in NAMES_THAT_STAY and ODD_WORDS.search(token.string):
+            read = token.type == tokenize.COMMENT or (token.type == tokenize.STRING and is_text)
+            if read and ODD_WORDS.search(token.string):
                 found.append(f"{file.relative_to(ROOT)}:{token.start[0]}: {token.string}")
     return found
 

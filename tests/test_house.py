@@ -46,7 +46,7 @@ def test_places_of_fields_come_from_formats() -> None:
 
 
 def test_words_of_the_project() -> None:
-    """After, reported, again: not a dialect, in docstrings, comments, names, help and pages."""
+    """After, reported, again: not a dialect, in docstrings, comments, help and pages."""
     assert house.odd_words() == []
 
 

@@ -480,14 +480,14 @@ class _Planner:
             timestamp=state.last_timestamp,
         )  # fmt: skip
         survey = Survey(log.partition)
-        is_committed, told = coordinator_says(replicas, log, survey, state)
+        is_committed, answer = coordinator_says(replicas, log, survey, state)
         if is_committed:
-            raise Refused(f"the transaction of producer {producer} in {label} is not to be aborted: {told}")
+            raise Refused(f"the transaction of producer {producer} in {label} is not to be aborted: {answer}")
         epoch = int(survey.columns["partition_leader_epoch"].max(initial=-1))
         batch = end_marker(ending, made.end_offset, epoch)
         first = made.replay.open[producer]
         what = f"end the transaction of producer {producer} from offset {first} by an ABORT marker at {made.end_offset}"
-        why = f"it was asked for; readers of committed records go on; {told}"
+        why = f"it was asked for; readers of committed records go on; {answer}"
         yield Step(ABORT, file.name, what, why, tuple(appended(file.name, file.size, batch)))
 
     def _hanging(self) -> Iterator[Step]:
