@@ -130,7 +130,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class AnnotatedStretch:
     """Annotated bytes of one file, in order."""
 
     file: str
@@ -146,7 +146,7 @@ class HexAnswer(Answer):
         stretches: piece by piece, each file's pieces together; what is wrong in them makes the answer a "no".
     """
 
-    stretches: Iterable[Stretch] = ()
+    stretches: Iterable[AnnotatedStretch] = ()
 
 
 # --- answers with a plan --------------------------------------------------------------------------------

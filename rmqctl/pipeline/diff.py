@@ -48,14 +48,14 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LogStretch:
     """A range of physical offsets: the parts of both logs in it."""
 
     a: list[Split] = field(default_factory=list)
     b: list[Split] = field(default_factory=list)
 
 
-def stretches(a: Log, b: Log, size: int = SPLIT_SIZE) -> list[Stretch]:
+def stretches(a: Log, b: Log, size: int = SPLIT_SIZE) -> list[LogStretch]:
     """Both logs divided at the same physical offsets, in their order.
 
     Args:
@@ -65,7 +65,7 @@ def stretches(a: Log, b: Log, size: int = SPLIT_SIZE) -> list[Stretch]:
     cuts = sorted({split.context.file.base + at for extents in logs for split, inner in extents for at in inner})
     for extents in logs:
         cuts = _without_overlaps(cuts, [split for split, _ in extents])
-    found = [Stretch() for _ in cuts]
+    found = [LogStretch() for _ in cuts]
     for extents, side in zip(logs, ("a", "b"), strict=True):
         for split, _ in extents:
             for number, part in _divided(split, cuts):
@@ -123,7 +123,7 @@ class _Work:
     by_place: bool
     buckets: int
 
-    def lay(self, part: tuple[int, Stretch]) -> Iterator[pa.RecordBatch]:
+    def lay(self, part: tuple[int, LogStretch]) -> Iterator[pa.RecordBatch]:
         """Yield what differs in one stretch, and its summary."""
         number, stretch = part
         laid = lay((_blocks(stretch.a), _blocks(stretch.b)), self.numbers, by_place=self.by_place)
@@ -267,4 +267,4 @@ def _left(
     return found.take(np.argsort(found.seq, kind="stable"))
 
 
-__all__ = ["SparkSharing", "Stretch", "stretches"]
+__all__ = ["LogStretch", "SparkSharing", "stretches"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from rmqctl.answer import Answer, HexAnswer, Row, Section, Stretch, TableLayout
+from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section, TableLayout
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.findings import Finding, Severity
@@ -90,17 +90,17 @@ def hexadecimal(logs: LogDirectories, filters: Filters) -> HexAnswer:
             answer.is_no = answer.is_no or note.wrong
             yield note
 
-    def files() -> Iterator[Stretch]:
+    def files() -> Iterator[AnnotatedStretch]:
         for _, file in wanted_files(logs, wanted):
-            yield Stretch(file.name, file.size, noted(annotate(file)))
+            yield AnnotatedStretch(file.name, file.size, noted(annotate(file)))
 
-    def rows() -> Iterator[Stretch]:
+    def rows() -> Iterator[AnnotatedStretch]:
         known = {file.name: file for _, file in wanted_files(logs, wanted)}
         for row in _Run(logs, SegmentDump(wanted), filters, answer).rows():
             start, size = row.get("position", row.get("offset")), row.get("size") or 1
             if row["kind"] in {"batch", "finding"} and start is not None:
                 file = known[row["file"]]
-                yield Stretch(file.name, file.size, noted(annotate(file, start, start + size)))
+                yield AnnotatedStretch(file.name, file.size, noted(annotate(file, start, start + size)))
 
     by_rows = wanted.is_selective or filters.damaged or filters.limit is not None
     answer.stretches = rows() if by_rows else files()

@@ -116,7 +116,7 @@ class Diff:
         self.a, self.b, self.options, self._advance, self._share = a, b, options, advance, share
         self.counts: Counter[str] = Counter()
         self._logs = LogDiff(a.log, b.log)
-        self._left: Differences | None = None
+        self._left: LogDifferences | None = None
         self._queues: QueueDiff | None = None
         self._started = time.monotonic()
 
@@ -138,7 +138,7 @@ class Diff:
     def _all(self) -> Iterator[Finding]:
         logs = None if self._share is None else self._share.logs
         self._logs.run(by_place=self.options.by_place, advance=self._advance, share=logs)
-        self._left = Differences(self._logs, by_place=self.options.by_place)
+        self._left = LogDifferences(self._logs, by_place=self.options.by_place)
         yield from self._left.findings()
         if self.options.queues and self.a.store is not None and self.b.store is not None:
             self._queues = QueueDiff(self.a.store, self.b.store, self._common())
@@ -287,7 +287,7 @@ class _Pair:
     b: int
 
 
-class Differences:
+class LogDifferences:
     """Sorts what two logs do not have in common.
 
     Attributes:

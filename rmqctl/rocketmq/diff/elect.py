@@ -22,7 +22,7 @@ from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry
 from formats.rocketmq.epoch import parse_epochs
 from rmqctl.answer import Advance
 from rmqctl.election import Amount, Candidate, Contest, Relation
-from rmqctl.rocketmq.diff.driver import Differences, Side, is_sound_record
+from rmqctl.rocketmq.diff.driver import LogDifferences, Side, is_sound_record
 from rmqctl.rocketmq.diff.logs import Columns, LogDiff
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.record import LogReader
@@ -129,7 +129,7 @@ def _compare(a: _Replica, b: _Replica, every: Sequence[_Replica], advance: Advan
         advance(size)
 
     diff.run(by_place=True, advance=passed)
-    left = Differences(diff, by_place=True)
+    left = LogDifferences(diff, by_place=True)
     joined, changed = left.joined, np.concatenate([left.bodies, left.properties])
     replaced = left.replaced_rows
     only_a, only_b = left.a.take(joined.only_a), left.b.take(joined.only_b)

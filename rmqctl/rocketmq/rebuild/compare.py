@@ -39,7 +39,7 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FileChange:
+class FileDifference:
     """One file of the store.
 
     Attributes:
@@ -191,7 +191,7 @@ class QueueComparison:
     log_end: int
     looks_for_first: bool = False
 
-    def changes(self, kinds: tuple[str, ...], topics: frozenset[bytes] | None) -> Iterator[FileChange]:
+    def changes(self, kinds: tuple[str, ...], topics: frozenset[bytes] | None) -> Iterator[FileDifference]:
         """One change for each file that is there or was built, by name."""
         built: dict[str, set[str]] = {}
         for name in self.built.queue_files:
@@ -212,12 +212,12 @@ class QueueComparison:
                     yield queue.path, queue.files()[0]
         yield from ((directory, []) for directory in built if directory not in seen)
 
-    def _queue(self, directory: str, there: list[StoreFile], built: set[str]) -> Iterator[FileChange]:
+    def _queue(self, directory: str, there: list[StoreFile], built: set[str]) -> Iterator[FileDifference]:
         if directory.startswith(f"{QUEUES}/") and self.store.in_database(directory.split("/")[1]):
             return
         if directory.startswith(f"{BATCH_QUEUES}/") and self._goes_on(there, built):
             why = "units of expired messages are kept as they are"
-            yield from (FileChange(file.name, Change.EQUAL, why) for file in there)
+            yield from (FileDifference(file.name, Change.EQUAL, why) for file in there)
             return
         old = {f.name: f for f in there}
         begins = sorted(int(name.rpartition("/")[2]) for name in built)
@@ -252,41 +252,41 @@ class QueueComparison:
                 source.close()
         return np.concatenate(found, dtype=BATCH_UNIT)
 
-    def _created(self, name: str) -> FileChange:
+    def _created(self, name: str) -> FileDifference:
         staged, dtype = self.built.root / name, self._dtype(name)
         first = -1 if dtype is None or not self.looks_for_first else first_record(LocalFile(staged), dtype)
-        return FileChange(name, Change.CREATE, "the file is missing", staged, undispatched=first)
+        return FileDifference(name, Change.CREATE, "the file is missing", staged, undispatched=first)
 
-    def _not_built(self, file: StoreFile, begins: list[int]) -> FileChange:
+    def _not_built(self, file: StoreFile, begins: list[int]) -> FileDifference:
         """Return a file of which the log says nothing: kept if it holds expired units only, for the queue's counter."""
         dtype = self._dtype(file.name)
         if dtype is None:
-            return FileChange(file.name, Change.REMOVE, "no unit of the queue has an extension")
+            return FileDifference(file.name, Change.REMOVE, "no unit of the queue has an extension")
         units = units_at(file.open(), 0, file.size // dtype.itemsize, dtype)
         written = units[units["size"] > 0]
         if not len(written):
-            return FileChange(file.name, Change.KEEP if not begins else Change.REMOVE, "the file holds no unit")
+            return FileDifference(file.name, Change.KEEP if not begins else Change.REMOVE, "the file holds no unit")
         last = int(written["physical_offset"].max())
         if last < self.log_begin and (not begins or file.base < begins[0]):
-            return FileChange(file.name, Change.KEEP, "its messages have expired; it keeps the queue's counter")
+            return FileDifference(file.name, Change.KEEP, "its messages have expired; it keeps the queue's counter")
         if last < self.log_end and not begins:
             why = "its records are destroyed, and it keeps the queue's counter; mend the log first: rmqctl repair"
-            return FileChange(file.name, Change.KEEP, why)
-        return FileChange(file.name, Change.REMOVE, "its units have no records in the log", units=len(written))
+            return FileDifference(file.name, Change.KEEP, why)
+        return FileDifference(file.name, Change.REMOVE, "its units have no records in the log", units=len(written))
 
-    def _compared(self, file: StoreFile) -> FileChange:
+    def _compared(self, file: StoreFile) -> FileDifference:
         staged = self.built.root / file.name
         dtype = self._dtype(file.name)
         if file.size != staged.stat().st_size:
             why = f"the file has {file.size} bytes and should have {staged.stat().st_size}"
-            return FileChange(file.name, Change.REPLACE, why, staged)
+            return FileDifference(file.name, Change.REPLACE, why, staged)
         if dtype is None:
             first = first_difference(file.open(), LocalFile(staged))
             change = Change.EQUAL if first is None else Change.REPLACE
-            return FileChange(file.name, change, "" if first is None else "extension units differ", staged, first)
+            return FileDifference(file.name, change, "" if first is None else "extension units differ", staged, first)
         return self._byunits_at(file, staged, dtype)
 
-    def _byunits_at(self, file: StoreFile, staged: Path, dtype: np.dtype[np.void]) -> FileChange:
+    def _byunits_at(self, file: StoreFile, staged: Path, dtype: np.dtype[np.void]) -> FileDifference:
         old, new, found = file.open(), LocalFile(staged), Differences()
         try:
             for at, many in written(old, new, CHUNK_UNITS, dtype.itemsize):
@@ -300,9 +300,9 @@ class QueueComparison:
             new.close()
         if found.first is None:
             why = f"{found.expired} units of expired messages are kept as they are" if found.expired else ""
-            return FileChange(file.name, Change.EQUAL, why, staged)
+            return FileDifference(file.name, Change.EQUAL, why, staged)
         place = found.first * dtype.itemsize
-        return FileChange(file.name, Change.REPLACE, found.why(), staged, place, found.count, found.undispatched)
+        return FileDifference(file.name, Change.REPLACE, found.why(), staged, place, found.count, found.undispatched)
 
     def _is_expired(self, old: npt.NDArray[np.void], new: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
         """Units whose record is before the log, where only filler could be built."""
@@ -320,24 +320,24 @@ def index_entries(store: RocketMQStore) -> list[Entry]:
     return [e for e in store.index_files if not e.is_directory and e.name.isdigit() and len(e.name) == NAME_DIGITS]
 
 
-def index_changes(store: RocketMQStore, built: Built, names: list[str]) -> Iterator[FileChange]:
+def index_changes(store: RocketMQStore, built: Built, names: list[str]) -> Iterator[FileDifference]:
     """Index files in the order of the log: those that are there by name, those that were built under ``names``."""
     there = index_entries(store)
     for number, staged in enumerate(built.index_paths):
         if number >= len(there):
-            yield FileChange(f"index/{names[number]}", Change.CREATE, "the file is missing", staged)
+            yield FileDifference(f"index/{names[number]}", Change.CREATE, "the file is missing", staged)
             continue
         path = there[number].path
         if there[number].is_dangling:
-            yield FileChange(path, Change.REPLACE, "it is a link that leads nowhere", staged, 0)
+            yield FileDifference(path, Change.REPLACE, "it is a link that leads nowhere", staged, 0)
             continue
         first = first_difference(store.tree.open(path), LocalFile(staged))
         if first is None:
-            yield FileChange(path, Change.EQUAL, "", staged)
+            yield FileDifference(path, Change.EQUAL, "", staged)
         else:
-            yield FileChange(path, Change.REPLACE, "header, slots or entries differ", staged, first)
+            yield FileDifference(path, Change.REPLACE, "header, slots or entries differ", staged, first)
     for entry in there[len(built.index_paths) :]:
-        yield FileChange(entry.path, Change.REMOVE, "the log has no keys for it")
+        yield FileDifference(entry.path, Change.REMOVE, "the log has no keys for it")
 
 
 # --- queues in rocksdb against the queue files that were built --------------------------------------
@@ -348,7 +348,7 @@ _ROCKSDB_CHUNK = 1 << 14
 
 def rocksdb_changes(
     store: RocketMQStore, built: Built, log_begin: int, topics: frozenset[bytes] | None
-) -> Iterator[FileChange]:
+) -> Iterator[FileDifference]:
     """One change for each queue, named by its directory: equal, or to be replaced with what differs.
 
     Raises:
@@ -364,13 +364,13 @@ def rocksdb_changes(
         missing = queue.count() - found
         if missing or wrong:
             why = f"{missing} records have no unit in RocksDB, {wrong} units there have no record"
-            yield FileChange(queue_path(QUEUES, key), Change.REPLACE, why, units=missing + wrong)
+            yield FileDifference(queue_path(QUEUES, key), Change.REPLACE, why, units=missing + wrong)
         else:
-            yield FileChange(queue_path(QUEUES, key), Change.EQUAL)
+            yield FileDifference(queue_path(QUEUES, key), Change.EQUAL)
     for key in sorted(built.queues.simple.keys() - right.keys()):
         count = _StagedQueue(built.root / queue_path(QUEUES, key), built.queues.sizes.queue).count()
         why = f"none of its {count} records has a unit in RocksDB"
-        yield FileChange(queue_path(QUEUES, key), Change.CREATE, why, units=count)
+        yield FileDifference(queue_path(QUEUES, key), Change.CREATE, why, units=count)
 
 
 def _count(units: Iterable[RocksUnit], queue: _StagedQueue) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from rmqctl.rocketmq.queues.files import UNIT
 from rmqctl.rocketmq.rebuild.build import Builder, Built, Job, Progress, QueueFilesWriter, build
 from rmqctl.rocketmq.rebuild.compare import (
     Change,
-    FileChange,
+    FileDifference,
     QueueComparison,
     index_changes,
     index_entries,
@@ -176,7 +176,7 @@ class Rebuilt:
 
     release: Release
     built: Built
-    changes: list[FileChange] = field(default_factory=list)
+    changes: list[FileDifference] = field(default_factory=list)
     counts: Counter[Change] = field(default_factory=Counter)
     counters: dict[tuple[bytes, int], int] = field(default_factory=dict)
     checkpoint: bytes | None = None
@@ -259,7 +259,7 @@ class Rebuild:
             change = Change.EQUAL if new.is_equal else Change.REPLACE
             found.counts[change] += 1
             if not new.is_equal:
-                found.changes.append(FileChange(new.path, change, new.what()))
+                found.changes.append(FileDifference(new.path, change, new.what()))
         found.databases = made
 
     def _keep_counters(self, found: Rebuilt) -> None:
@@ -290,7 +290,7 @@ class Rebuild:
         if self.options.checkpoint:
             self._add_checkpoint(found, undispatched)
 
-    def _changes(self, found: Rebuilt) -> Iterator[FileChange]:
+    def _changes(self, found: Rebuilt) -> Iterator[FileDifference]:
         begin = self.store.log_files[0].base if self.store.log_files else 0
         if self.options.queues or self.options.checkpoint:
             queues = QueueComparison(self.store, found.built, begin, found.built.end, self.options.checkpoint)
@@ -324,7 +324,7 @@ class Rebuild:
         found.counts[change] += 1
         if change is not Change.EQUAL:
             why = "the file is missing" if old is None else "times of the log, the queues or the index differ"
-            found.changes.append(FileChange(CHECKPOINT, change, why))
+            found.changes.append(FileDifference(CHECKPOINT, change, why))
 
     def remarks(self, found: Rebuilt) -> list[str]:
         """Return settings that nothing shows, and what a broker will undo; a sentence each, with the next step."""
@@ -375,11 +375,11 @@ class Rebuild:
         )
         return Plan(Path(self.store.root), "rebuild from the log", steps)
 
-    def _inside(self, change: FileChange) -> bool:
+    def _inside(self, change: FileDifference) -> bool:
         """Whether the change is one of a queue that is a part of a database."""
         return self.store.is_rocksdb and change.file.startswith(f"{QUEUES}/")
 
-    def _step(self, found: Rebuilt, change: FileChange) -> Step:
+    def _step(self, found: Rebuilt, change: FileDifference) -> Step:
         new = next((new for new in found.databases if new.path == change.file), None)
         if new is not None:
             replaced = replacement(self.store, new.path, new.place(found.built.root))

@@ -280,7 +280,7 @@ _FEW_UNFLAGGED = 4
 
 
 @dataclass(slots=True)
-class Gap:
+class LogGap:
     """A range of the log that holds no record.
 
     Attributes:
@@ -319,7 +319,7 @@ class LogDamage:
         last_time: its store time, ms.
     """
 
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[LogGap] = field(default_factory=list)
     records: dict[int, list[Finding]] = field(default_factory=dict)
     blanks: list[Finding] = field(default_factory=list)
     stale: list[Finding] = field(default_factory=list)
@@ -360,7 +360,7 @@ class Sight:
     file: StoreFile
     damage: LogDamage
     holes: Holes
-    in_front: list[Gap]
+    in_front: list[LogGap]
     setting: Setting | None
 
 
@@ -369,7 +369,7 @@ class DamageWitness:
 
     def __init__(self, context: FileContext, ids: TextIds) -> None:
         self.context, self._holes = context, HoleFinder(ids)
-        self._found, self._in_front = LogDamage(), list[Gap]()
+        self._found, self._in_front = LogDamage(), list[LogGap]()
         self._last: bytes | None = None
 
     def block(self, found: LogBlock, findings: list[Finding]) -> None:
@@ -407,7 +407,7 @@ class DamageWitness:
         record = block.raw(before) if before >= 0 else self._last
         known = record or (block.raw(0) if len(block) else None)
         setting = setting_of(known) if known else Setting()
-        gap = Gap(finding, file, begin, end, ends_file, not resumed and not ends_file, setting)
+        gap = LogGap(finding, file, begin, end, ends_file, not resumed and not ends_file, setting)
         self._found.gaps.append(gap)
         if record is None:
             self._in_front.append(gap)
@@ -472,9 +472,9 @@ def _joined(store: RocketMQStore, sights: Iterable[Sight], log: LogJoin, missing
     return found
 
 
-def _merged(gaps: list[Gap]) -> list[Gap]:
+def _merged(gaps: list[LogGap]) -> list[LogGap]:
     """One gap for what reaches to the end of a file, however many findings it has."""
-    kept: list[Gap] = []
+    kept: list[LogGap] = []
     for gap in sorted(gaps, key=lambda g: g.begin):
         if kept and kept[-1].ends_file and gap.begin < kept[-1].end:
             continue

@@ -31,7 +31,7 @@ from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DATABASE, QU
 from rmqctl.rocketmq.findings.state import DATABASE_TWIN, DATABASE_TWO_PLACES, TIMER_CHECK, TIMER_LOG
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import open_queues
-from rmqctl.rocketmq.rebuild.compare import Change, FileChange
+from rmqctl.rocketmq.rebuild.compare import Change, FileDifference
 from rmqctl.rocketmq.rebuild.databases import (
     MadeDatabase,
     OldDatabase,
@@ -66,7 +66,7 @@ def queue_steps(
     findings: Iterable[Finding],
     damage: Callable[[], LogDamage],
     directory: Path,
-    index: list[FileChange],
+    index: list[FileDifference],
     counted: int = 0,
 ) -> Iterator[Step]:
     """Yield steps for the queues in files of every topic that has a finding.
@@ -130,7 +130,7 @@ def _of_index(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def index_steps(
-    store: RocketMQStore, findings: Iterable[Finding], directory: Path, made: Iterable[FileChange] = ()
+    store: RocketMQStore, findings: Iterable[Finding], directory: Path, made: Iterable[FileDifference] = ()
 ) -> Iterator[Step]:
     """Yield steps that make the index again if anything in it is wrong; arguments as for :func:`queue_steps`.
 
@@ -206,7 +206,7 @@ def _kind_at(findings: Iterable[Finding], file: str) -> str | None:
     return next((f.kind.id for f in findings if f.file == file or file.startswith(f"{f.file}/")), None)
 
 
-def _ahead(store: RocketMQStore, change: FileChange, end: int) -> int:
+def _ahead(store: RocketMQStore, change: FileDifference, end: int) -> int:
     """Units of a queue file that point after the end of the log: to messages that were there and are not.
 
     A place for which the log has a message is not counted: there the unit is wrong, and no message is lost.
@@ -238,7 +238,7 @@ def _endless(finding: Finding, hole: Break) -> Step:
     return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
 
 
-def _what(change: FileChange) -> str:
+def _what(change: FileDifference) -> str:
     match change.change:
         case Change.CREATE:
             return "build from the log"
@@ -248,7 +248,7 @@ def _what(change: FileChange) -> str:
             return f"put right from the log: {change.why}"
 
 
-def _edits(store: RocketMQStore, change: FileChange) -> Iterator[Edit]:
+def _edits(store: RocketMQStore, change: FileDifference) -> Iterator[Edit]:
     """Yield the edits for one queue file; a file of the right length is changed only where it differs."""
     entry = store.tree.stat(change.file)
     same = change.staged is not None and entry is not None and entry.size == change.staged.stat().st_size
@@ -258,7 +258,7 @@ def _edits(store: RocketMQStore, change: FileChange) -> Iterator[Edit]:
         yield from _replaced(change)
 
 
-def _replaced(change: FileChange) -> Iterator[Edit]:
+def _replaced(change: FileDifference) -> Iterator[Edit]:
     if change.change in (Change.EQUAL, Change.KEEP):
         return
     if change.change is not Change.CREATE:

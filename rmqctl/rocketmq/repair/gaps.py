@@ -19,7 +19,7 @@ from formats.rocketmq.message import Magic
 from formats.rocketmq.property_crc import SIZE
 from rmqctl.repair.edits import Step
 from rmqctl.rocketmq.log.record import SMALLEST
-from rmqctl.rocketmq.repair.damage import Gap
+from rmqctl.rocketmq.repair.damage import LogGap
 from rmqctl.rocketmq.repair.heal import heal
 from rmqctl.rocketmq.repair.log_repair import LogRepair, left
 from rmqctl.rocketmq.repair.placeholder import Setting, blank, filler, placeholder
@@ -253,7 +253,7 @@ class GapMender:
         self.repair = repair
         self._placed: set[tuple[str, int, int]] = set()
 
-    def steps(self, gap: Gap) -> Iterator[Step]:
+    def steps(self, gap: LogGap) -> Iterator[Step]:
         """Yield what to do about one gap."""
         pieces = self._entries(gap) if gap.file.lead else self._pieces(gap)
         if gap.file.lead and (gap.is_tail or not pieces):
@@ -271,7 +271,7 @@ class GapMender:
             cut_at = pieces[last].end if last >= 0 else gap.begin
             yield from self._cut(gap, cut_at, [p.claim for p in pieces[last + 1 :] if p.claim])
 
-    def _pieces(self, gap: Gap) -> list[GapPiece]:
+    def _pieces(self, gap: LogGap) -> list[GapPiece]:
         """Return the gap divided into the records that it held, as far as anything says it."""
         found: list[GapPiece] = []
         at, limit = gap.begin, gap.file.base + gap.file.size if gap.is_tail else gap.end
@@ -281,7 +281,7 @@ class GapMender:
             at = claim.end
         return found + self._unclaimed(at, gap.end)
 
-    def _entries(self, gap: Gap) -> list[GapPiece]:
+    def _entries(self, gap: LogGap) -> list[GapPiece]:
         """Return the records of DLedger entries whose headers are sound; none if the headers do not lead through the
         gap.
         """
@@ -309,7 +309,7 @@ class GapMender:
             begin = stop
         return found
 
-    def _healed(self, gap: Gap, piece: GapPiece) -> Step | None:
+    def _healed(self, gap: LogGap, piece: GapPiece) -> Step | None:
         raw = self.repair.log.read(piece.begin, piece.end - piece.begin)
         for claim in (piece.claim, *self._only_missing(gap, piece)):
             healed = heal(raw, piece.begin, claim)
@@ -318,14 +318,14 @@ class GapMender:
                 return Step(gap.finding.kind.id, gap.file.name, healed.what(piece.begin), healed.proof, edits)
         return None
 
-    def _only_missing(self, gap: Gap, piece: GapPiece) -> list[QueueReference]:
+    def _only_missing(self, gap: LogGap, piece: GapPiece) -> list[QueueReference]:
         """Return the one message that the queue offsets around a gap say is missing, if the gap is one record."""
         if piece.claim is not None or (piece.begin, piece.end) != (gap.begin, gap.end) or gap.file.lead:
             return []
         found = self._missing_in(gap.begin, gap.end, ())
         return found if len(found) == 1 else []
 
-    def _lost(self, gap: Gap, run: Sequence[GapPiece]) -> Iterator[Step]:
+    def _lost(self, gap: LogGap, run: Sequence[GapPiece]) -> Iterator[Step]:
         """Fill a run of pieces that nothing heals: from a replica, else bridged."""
         begin, end = run[0].begin, run[-1].end
         restored = self.repair.restored(begin, end)
@@ -365,7 +365,7 @@ class GapMender:
         inside = (claim for gap in damage.gaps for claim in claims.inside(gap.begin, gap.end))
         return {(c.topic, c.queue_id, c.queue_offset) for c in inside}
 
-    def _bridged(self, gap: Gap, begin: int, end: int, made: Bridge) -> Step:
+    def _bridged(self, gap: LogGap, begin: int, end: int, made: Bridge) -> Step:
         raw = self.repair.log.read(begin, len(made.data))
         edits = self.repair.edits(begin, raw, made.data)
         if made.ends_file and not made.placed and len(made.data) == len(blank(0)):
@@ -382,7 +382,7 @@ class GapMender:
     def _light(self, physical: int) -> list[QueueReference]:
         return [c for c in self.repair.claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
 
-    def _cut(self, gap: Gap, at: int, claims: list[QueueReference]) -> Iterator[Step]:
+    def _cut(self, gap: LogGap, at: int, claims: list[QueueReference]) -> Iterator[Step]:
         edits = tuple(self.repair.zeroed(gap.file, at - gap.file.base))
         if edits:
             what, why = f"end the log at {at}: zero what follows", f"nothing sound follows: {gap.finding.message}"

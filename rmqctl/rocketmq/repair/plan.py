@@ -18,7 +18,7 @@ from rmqctl.repair.edits import Overwrite, Plan, Quarantine, Step
 from rmqctl.repair.preconditions import Confines
 from rmqctl.rocketmq.findings.derived import INDEX_COVERAGE, INDEX_ENTRY, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
 from rmqctl.rocketmq.log.record import LogReader
-from rmqctl.rocketmq.rebuild.compare import FileChange
+from rmqctl.rocketmq.rebuild.compare import FileDifference
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.replay import recover
@@ -282,7 +282,7 @@ class _Planner:
 
         self._take(expired_steps(self.store, found))
         cut = sum(step.loses for step in self.steps if step.what.startswith("end the log"))
-        index: list[FileChange] = []
+        index: list[FileDifference] = []
         self._take(queue_steps(self.store, [*found, *self._undispatched], damage, self._room(), index, cut))
         if databases_of(self.store):
             self._take(database_steps(self.store, found, self._room()))

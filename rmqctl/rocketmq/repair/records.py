@@ -32,7 +32,7 @@ from rmqctl.rocketmq.findings.log import (
 )
 from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.record import CRC_SPAN, SMALLEST, LogReader, physical_of
-from rmqctl.rocketmq.repair.damage import SOURCE, Gap, setting_of
+from rmqctl.rocketmq.repair.damage import SOURCE, LogGap, setting_of
 from rmqctl.rocketmq.repair.heal import (
     Mended,
     heal,
@@ -122,7 +122,7 @@ def displaced_steps(repair: LogRepair) -> tuple[list[Step], set[int]]:
     return steps, {gap.begin for gap in gaps if found[gap.begin]}
 
 
-def _limit(gap: Gap) -> int:
+def _limit(gap: LogGap) -> int:
     """Where the range ends in which records may have been; at the end of the log that is the end of the file."""
     return gap.file.base + gap.file.size if gap.is_tail else gap.end
 

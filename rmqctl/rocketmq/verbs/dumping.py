@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.answer import Answer, HexAnswer, Row, Section, Stretch
+from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
@@ -157,23 +157,23 @@ class _Hex:
     def __post_init__(self) -> None:
         self.files = {file.name: file for file in _files(self.found)}
 
-    def of_files(self) -> Iterator[Stretch]:
+    def of_files(self) -> Iterator[AnnotatedStretch]:
         """All files, as far as the wanted offsets reach."""
         low, high = self.request.wanted.from_offset, self.request.wanted.to_offset
         for file in self.files.values():
             start = 0 if low is None else max(low - file.base, 0)
             stop = None if high is None else high - file.base
             if start < file.size and (stop is None or stop > 0):
-                yield Stretch(file.name, file.size, self._notes(file, start, stop))
+                yield AnnotatedStretch(file.name, file.size, self._notes(file, start, stop))
 
-    def of_rows(self, dump: Dump, filters: Filters) -> Iterator[Stretch]:
+    def of_rows(self, dump: Dump, filters: Filters) -> Iterator[AnnotatedStretch]:
         """Yield the bytes of each row of a dump: records, units, damage."""
         for row in dump.rows():
             start = row.get("position", row.get("offset"))
             file = self.files.get(row.get("file", ""))
             if file is not None and start is not None:
                 stop = start + max(row.get("size") or 0, 1)
-                yield Stretch(file.name, file.size, self._notes(file, start, stop))
+                yield AnnotatedStretch(file.name, file.size, self._notes(file, start, stop))
         _finish(self.found, dump, filters, self.answer, follow=False)
 
     def _notes(self, file: StoreFile, start: int, stop: int | None) -> Iterator[Annotation]:

@@ -41,7 +41,7 @@ from rmqctl.rocketmq.verify.unit_kinds import (
     extension_findings,
     finish_batches,
 )
-from rmqctl.rocketmq.verify.unmatched import Claim, FileQueues, Key, Missing, finish_queues
+from rmqctl.rocketmq.verify.unmatched import ClaimedUnits, FileQueues, Key, Missing, finish_queues
 
 _MAX_EXT = -(1 << 31) - 1
 _SAMPLE = 64
@@ -61,7 +61,7 @@ class QueuePartial:
         extensions: extension units that do not fit their record.
     """
 
-    claims: dict[Key, Claim] = field(default_factory=dict)
+    claims: dict[Key, ClaimedUnits] = field(default_factory=dict)
     missing: list[Missing] = field(default_factory=list)
     batches: dict[Key, BatchClaim] = field(default_factory=dict)
     extensions: list[ExtensionProblem] = field(default_factory=list)
@@ -69,7 +69,7 @@ class QueuePartial:
     def join(self, other: QueuePartial) -> None:
         """Add what the next split says."""
         for key, claim in other.claims.items():
-            self.claims.setdefault(key, Claim()).join(claim)
+            self.claims.setdefault(key, ClaimedUnits()).join(claim)
         for key, batches in other.batches.items():
             self.batches.setdefault(key, BatchClaim()).join(batches)
         self.missing += other.missing
@@ -98,7 +98,7 @@ class QueueChecker:
         self._batches = BatchMatch(store)
         self._extensions = Extensions(store)
         self._claimed = np.zeros((_CLAIM, 0), np.int64)
-        self._claims: dict[int, Claim] = {}
+        self._claims: dict[int, ClaimedUnits] = {}
         self._missing: list[Missing] = []
 
     def block(self, found: LogBlock) -> Iterable[Finding]:
@@ -124,7 +124,7 @@ class QueueChecker:
         names = {number: self._name(key) for number, key in enumerate(self._numbers.keys())}
         claims = {names[number]: claim for number, claim in self._claims.items()}
         for number in np.flatnonzero(self._claimed[0]).tolist():
-            claims.setdefault(names[number], Claim()).add(*self._claimed[:, number].tolist())
+            claims.setdefault(names[number], ClaimedUnits()).add(*self._claimed[:, number].tolist())
         self._database.close()
         return QueuePartial(claims, self._missing, self._batches.claims(), self._extensions.problems)
 
@@ -271,7 +271,7 @@ class QueueChecker:
             unit = self._pages.lookup(np.array([number]), np.array([int(text)]))[0]
             physical, end = int(block.physical[row]), int(block.physical[row] + block.total_size[row])
             if int(unit["physical_offset"]) == int(block["physical_offset"][row]) and int(unit["size"]):
-                self._claims.setdefault(number, Claim()).add(1, int(text), int(text), end)
+                self._claims.setdefault(number, ClaimedUnits()).add(1, int(text), int(text), end)
             elif int(unit["size"]) == 0:
                 self._missing.append(Missing(self._name(self._numbers.keys()[number]), int(text), physical, end))
 
@@ -364,7 +364,7 @@ class DatabaseQueue(Queue):
 
 
 def finish_database(
-    store: RocketMQStore, claims: dict[Key, Claim], missing: list[Missing], context: LogContext, file_size: int
+    store: RocketMQStore, claims: dict[Key, ClaimedUnits], missing: list[Missing], context: LogContext, file_size: int
 ) -> Iterator[Finding]:
     """Yield findings of the queues that are read from the database, and of records without a unit; none without the
     extra.

@@ -48,7 +48,7 @@ from rmqctl.rocketmq.store.files import (
     sequence,
 )
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.unmatched import Claim, Key
+from rmqctl.rocketmq.verify.unmatched import ClaimedUnits, Key
 
 _HEAD = plan_of(ConsumeQueueExtUnit).runs[0]
 Wrong = tuple[int, int, str]
@@ -211,7 +211,7 @@ class BatchClaim:
         dispatched: physical offset after the last whose unit was found; -1 without one.
     """
 
-    claim: Claim = field(default_factory=Claim)
+    claim: ClaimedUnits = field(default_factory=ClaimedUnits)
     unmatched: list[Batch] = field(default_factory=list)
     dispatched: int = -1
 

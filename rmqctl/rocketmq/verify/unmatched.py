@@ -53,7 +53,7 @@ _AT_ONCE = 256
 
 
 @dataclass(slots=True)
-class Claim:
+class ClaimedUnits:
     """Units of one queue that records of the log have claimed.
 
     Attributes:
@@ -73,7 +73,7 @@ class Claim:
         self.low = low if self.low < 0 else min(self.low, low)
         self.count, self.high, self.end = self.count + count, max(self.high, high), max(self.end, end)
 
-    def join(self, other: Claim) -> None:
+    def join(self, other: ClaimedUnits) -> None:
         """Add what another split claimed."""
         if other.count:
             self.add(other.count, other.low, other.high, other.end, other.begin)
@@ -87,7 +87,11 @@ def live_and_expired(units: Units, min_offset: int) -> tuple[npt.NDArray[np.bool
 
 
 def uneven_queues(
-    tree: Tree, listed: Mapping[str, Listing], claims: Mapping[Key, Claim], lacking: Collection[Key], min_offset: int
+    tree: Tree,
+    listed: Mapping[str, Listing],
+    claims: Mapping[Key, ClaimedUnits],
+    lacking: Collection[Key],
+    min_offset: int,
 ) -> Iterator[str]:
     """Paths of the queues that must be looked at one by one, in the order given; large ones are always among them.
 
@@ -196,7 +200,7 @@ class FileQueues:
 
     store: RocketMQStore
     listed: dict[str, Listing]
-    claims: dict[Key, Claim]
+    claims: dict[Key, ClaimedUnits]
     context: LogContext
 
     def __call__(self, lacking: Collection[Key]) -> Iterator[Queue]:
@@ -209,7 +213,7 @@ class FileQueues:
 def finish_queues(
     store: RocketMQStore,
     queues: OpenQueues,
-    claims: dict[Key, Claim],
+    claims: dict[Key, ClaimedUnits],
     missing: list[Missing],
     context: LogContext,
     file_size: int,
@@ -237,7 +241,7 @@ def finish_queues(
             yield misnamed_queue(queue, home)
             continue
         known = _readable(lacking.pop(queue.key, []), [f for f in queue.files if f.name in refusals])
-        rest = _Rest(queue, claims.get(queue.key, Claim()), known, context)
+        rest = _Rest(queue, claims.get(queue.key, ClaimedUnits()), known, context)
         yield from rest.findings()
         beyond = max(beyond, rest.beyond)
         before = rest.unexpired if before < 0 else min(before, rest.unexpired if rest.unexpired >= 0 else before)
@@ -323,7 +327,7 @@ _REASONS = {
 class _Rest:
     """One queue against what was claimed of it."""
 
-    def __init__(self, queue: Queue, claim: Claim, missing: list[Missing], context: LogContext) -> None:
+    def __init__(self, queue: Queue, claim: ClaimedUnits, missing: list[Missing], context: LogContext) -> None:
         self.queue, self.claim, self.missing, self.context = queue, claim, missing, context
         self.beyond, self.unexpired = -1, -1
         self._wrong = {m.offset for m in missing if m.actual is not None}

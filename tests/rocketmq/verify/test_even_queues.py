@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.verify.unmatched import Claim, uneven_queues
+from rmqctl.rocketmq.verify.unmatched import ClaimedUnits, uneven_queues
 
 MIN_OFFSET = 1000
 UNIT = struct.Struct(">qiq")
@@ -39,7 +39,7 @@ def test_a_queue_is_even_when_its_live_units_are_those_claimed(
 ) -> None:
     contents = [b"".join(UNIT.pack(*unit) for unit in units) + b"\x01" * torn for units in queues]
     tree, listed = store(tmp_path_factory.mktemp("queues"), contents)
-    claims = {("T", n): Claim(count) for n, count in enumerate(claimed) if count}
+    claims = {("T", n): ClaimedUnits(count) for n, count in enumerate(claimed) if count}
     found = list(uneven_queues(tree, listed, claims, {}, MIN_OFFSET))
     wanted = [n for n, units in enumerate(queues) if OLD in units or units.count(LIVE) != claimed[n]]
     assert found == [f"consumequeue/T/{n}" for n in wanted]
@@ -54,14 +54,14 @@ def test_units_in_a_long_file_with_holes_are_counted(tmp_path: Path) -> None:
             out.seek(4095 * 20)
             out.write(UNIT.pack(*LIVE) * units)
         listed[f"consumequeue/T/{number}"] = ((path.name, 6_000_000),)
-    claims = {("T", 0): Claim(3), ("T", 1): Claim(3)}
+    claims = {("T", 0): ClaimedUnits(3), ("T", 1): ClaimedUnits(3)}
     assert list(uneven_queues(tree, listed, claims, {}, MIN_OFFSET)) == ["consumequeue/T/1"]
 
 
 def test_a_queue_that_lacks_units_or_has_several_files_is_never_even(tmp_path: Path) -> None:
     tree, listed = store(tmp_path, [UNIT.pack(*LIVE), b"", b""])
     listed["consumequeue/T/1"] = ((f"{0:020d}", 0), (f"{20:020d}", 0))
-    assert list(uneven_queues(tree, listed, {("T", 0): Claim(1)}, {("T", 0)}, MIN_OFFSET)) == [
+    assert list(uneven_queues(tree, listed, {("T", 0): ClaimedUnits(1)}, {("T", 0)}, MIN_OFFSET)) == [
         "consumequeue/T/0",
         "consumequeue/T/1",
     ]
