@@ -23,6 +23,7 @@ PARTITION_METADATA = "partition.metadata"
 QUORUM_STATE = "quorum-state"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 ZERO_ID = "A" * 22
+_RESERVED = 100
 METADATA_TOPIC_ID = "A" * 21 + "Q"
 
 MetaProperty = Struct(
@@ -106,6 +107,8 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
     directory = values.get("directory.id")
     if directory is not None and not is_id(directory):
         wrong.append(f"directory.id {directory!r} is no id of 22 characters")
+    elif directory is not None and is_reserved(directory):
+        wrong.append(f"directory.id {directory} is one of the {_RESERVED} that stand for no directory")
     problems = tuple(Problem(0, len(data), text) for text in wrong)
     return MetaProperties(version, node, values.get("cluster.id"), directory, values, problems)
 
@@ -160,6 +163,11 @@ def parse_clean_shutdown(data: bytes) -> JsonFile:
         return JsonFile()
     found = _json_object(data)
     return JsonFile({}, (Problem(0, len(data), "the body is not a JSON object"),)) if found is None else JsonFile(found)
+
+
+def is_reserved(text: str) -> bool:
+    """Whether an id is none that a directory may have, such as that of lost directories."""
+    return int.from_bytes(uuid_bytes(text), "big") < _RESERVED
 
 
 def is_id(text: str) -> bool:

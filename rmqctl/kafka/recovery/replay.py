@@ -17,7 +17,7 @@ from rmqctl.kafka.recovery.load import LoadedPartition, LoadSettings, load
 from rmqctl.kafka.recovery.losses import Lost, lost_of
 from rmqctl.kafka.recovery.producers import EXPIRATION_MS
 from rmqctl.kafka.state.partition_state import read_text
-from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.state.replicas import Replicas, conflicts
 from rmqctl.release import Release
 
 STRAYS_SINCE = Release(3, 7, 0)
@@ -98,7 +98,7 @@ def recover(replicas: Replicas, release: Release, settings: Mapping[str, str] | 
     found = Recovery(release)
     live = 0
     try:
-        _check_identity(replicas)
+        _check_identity(replicas, release)
         _check_names(replicas)
         for directory in replicas.directories:
             try:
@@ -128,7 +128,7 @@ def _is_kraft(replicas: Replicas) -> bool:
     return any((found := _identity(d)) is not None and found.version == 1 for d in replicas.directories)
 
 
-def _check_identity(replicas: Replicas) -> None:
+def _check_identity(replicas: Replicas, release: Release) -> None:
     """Hold the meta.properties of all directories against what a broker needs."""
     found = [_identity(directory) for directory in replicas.directories]
     if _is_kraft(replicas) and all(identity is None for identity in found):
@@ -136,8 +136,8 @@ def _check_identity(replicas: Replicas) -> None:
     for identity in found:
         if identity is not None and identity.problems:
             raise StartFails(f"meta.properties cannot be used: {identity.problems[0].message}")
-    if len({identity.cluster_id for identity in found if identity is not None}) > 1:
-        raise StartFails("the meta.properties of the log directories name different clusters")
+    for directory, why in conflicts(replicas.directories, release):
+        raise StartFails(f"{directory.root}/meta.properties cannot be used: {why}")
 
 
 def _check_names(replicas: Replicas) -> None:

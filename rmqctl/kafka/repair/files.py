@@ -15,6 +15,7 @@ from formats.kafka.directory_files import (
     format_meta_properties,
     format_partition_metadata,
     is_id,
+    is_reserved,
     parse_meta_properties,
 )
 from rmqctl.files.tree import local_path
@@ -244,7 +245,10 @@ def identity_steps(
     data = b"" if file is None else read_text(file)
     stored, image = parse_meta_properties(data), replicas.image
     if image is None:
-        yield left(finding, "no metadata log is here; a broker with ZooKeeper writes it from its settings")
+        yield left(
+            finding,
+            "no metadata log is here; a broker writes it by its settings, or as in its other directories",
+        )
         return
     node = stored.node_id if stored.node_id is not None else _node(directory, image)
     cluster = stored.cluster_id or next((found.cluster_id for found in map(_identity, others) if found), None)
@@ -255,7 +259,8 @@ def identity_steps(
         missing = "which node it is" if node is None else "the id of its cluster"
         yield left(finding, f"nothing here says {missing}; give a log directory of another node with --from")
         return
-    own = stored.directory_id if stored.directory_id is not None and is_id(stored.directory_id) else None
+    id_there = stored.directory_id or ""
+    own = id_there if is_id(id_there) and not is_reserved(id_there) else None
     made = format_meta_properties(1, node, cluster, own or _directory_id(directory, image, node))
     yield Step(finding.kind.id, finding.file, f"write node {node}, cluster {cluster}", why, written(file, made, data))
 

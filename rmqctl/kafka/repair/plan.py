@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from formats.kafka.directory_files import ZERO_ID, parse_meta_properties
@@ -47,7 +48,7 @@ from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
 from rmqctl.kafka.repair.transactions import Endings, coordinator_says
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
-from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.state.replicas import Replicas, is_beside, meta_properties
 from rmqctl.kafka.verify.driver import Looked, Verification, VerifyOptions
 from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.release import Release
@@ -131,7 +132,7 @@ def plan_repair(
     return _Planner(directory, options, staged, advance, image).run()
 
 
-@dataclass(slots=True)
+@dataclass
 class _Planner:
     below: LogDirectory
     options: RepairOptions
@@ -181,7 +182,9 @@ class _Planner:
         selection = "" if partition is None else partition.directory
         options = VerifyOptions("full" if partition is None else "structure", processes=self.options.processes)
         image = self._image if partition is not None else None if self.steps else self.image
-        checked = Verification(self.directory, options, selection=selection, image=image)
+        checked = Verification(
+            self.directory, options, selection=selection, image=image, elsewhere=self._beside
+        )  # fmt: skip
         if partition is None:
             checked.known = self._unchanged()
             checked.memory = None if self.steps else self._looked
@@ -190,6 +193,18 @@ class _Planner:
         if partition is None:
             self._verified, self._found = len(self.steps), found
         return found
+
+    @cached_property
+    def _beside(self) -> frozenset[tuple[str, int | None]]:
+        """Topic and number of what lies in the broker's other log directories, as far as they were given."""
+        own = meta_properties(self.below)
+        return frozenset(
+            (partition.topic, partition.partition)
+            for replica in self.options.replicas
+            for directory in replica.directories
+            if own is not None and is_beside(own, meta_properties(directory))
+            for partition in directory.partitions
+        )
 
     def _unchanged(self) -> Mapping[str, Looked]:
         """Return what was found in the partitions that no step changes; nothing where others may depend on a change."""

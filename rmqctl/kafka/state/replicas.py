@@ -215,6 +215,43 @@ def meta_properties(directory: LogDirectory) -> MetaProperties | None:
     return None if file is None else parse_meta_properties(read_text(file))
 
 
+DIRECTORY_IDS_SINCE = Release(3, 7, 0)
+"""The first release that gives log directories an id."""
+
+
+def conflicts(
+    directories: Sequence[LogDirectory], release: Release | None = None
+) -> Iterator[tuple[LogDirectory, str]]:
+    """Yield the directories of a broker whose meta.properties does not go with those before it, and why.
+
+    Args:
+        release: whose broker reads them; None: one that knows ids of directories.
+    """
+    ids, first = dict[str, str](), dict[str, tuple[str | int, str]]()
+    for directory in directories:
+        found = meta_properties(directory)
+        if found is None:
+            continue
+        for name, value in (("cluster.id", found.cluster_id), ("node id", found.node_id)):
+            if value is None:
+                continue
+            expected, root = first.setdefault(name, (value, directory.root))
+            if value != expected:
+                yield directory, f"{name} {value}, in the meta.properties of {root} it is {expected}"
+        if found.directory_id is not None and (release is None or release >= DIRECTORY_IDS_SINCE):
+            root = ids.setdefault(found.directory_id, directory.root)
+            if root != directory.root:
+                yield directory, f"directory.id {found.directory_id} is that of {root}, too"
+
+
+def is_beside(own: MetaProperties, other: MetaProperties | None) -> bool:
+    """Whether a directory is another one of the same broker, and no copy of the same one, as a backup is."""
+    if other is None or None in {own.directory_id, other.directory_id, own.node_id}:
+        return False
+    same = (own.cluster_id, own.node_id) == (other.cluster_id, other.node_id)
+    return same and own.directory_id != other.directory_id
+
+
 def release_shown(replicas: Replicas) -> Release:
     """Return the release that wrote the directories last, as far as they show it.
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from rmqctl.answer import Answer
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.directory import LogDirectories
-from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.directory import LogDirectories, LogDirectory
+from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.kafka.findings.directory import DIRECTORY_DOUBLE, DIRECTORY_IDENTITY
+from rmqctl.kafka.state.replicas import Replicas, conflicts
 from rmqctl.kafka.verbs.looking import begin
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.tables import Share
@@ -42,6 +44,10 @@ class Verifications:
     def findings(self) -> Iterator[Finding]:
         """All findings; with several directories file names begin with that of theirs."""
         several = len(self.each) > 1
+        if not self.logs.selection:
+            for finding in _together(self.logs.directories):
+                self.counts[str(finding.level)] += 1
+                yield finding
         for checked in self.each:
             for finding in checked.findings():
                 self.counts[str(finding.level)] += 1
@@ -56,6 +62,22 @@ class Verifications:
             "level": self.options.level,
             "seconds": round(sum(part["seconds"] for part in parts), 3),
         }
+
+
+def _together(directories: Sequence[LogDirectory]) -> Iterator[Finding]:
+    """Yield what log directories may not have together: other ids of cluster and node, equal ids, equal partitions."""
+    for directory, why in conflicts(directories):
+        yield Finding(DIRECTORY_IDENTITY, f"{directory.root}/{FileKind.META_PROPERTIES}", 0, 0, why)
+    seen = dict[tuple[str, int | None, DirectoryState], str]()
+    for directory in directories:
+        for partition in directory.partitions:
+            key = partition.topic, partition.partition, partition.state
+            if partition.state not in {DirectoryState.PLAIN, DirectoryState.FUTURE}:
+                continue
+            root = seen.setdefault(key, directory.root)
+            if root != directory.root:
+                text = f"{partition.directory} is in {root}, too"
+                yield Finding(DIRECTORY_DOUBLE, f"{directory.root}/{partition.directory}/", 0, 0, text)
 
 
 def verify(

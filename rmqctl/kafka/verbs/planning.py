@@ -32,7 +32,8 @@ def only_directory(replicas: Replicas, verb: str) -> LogDirectory:
     """
     directories, root = replicas.directories, replicas.place.root
     if len(directories) != 1:
-        raise Refused(f"{verb} works on one log directory at a time; give one of {root}")
+        others = ", and the others with --from" if verb == "repair" else ""
+        raise Refused(f"{verb} works on one log directory at a time; give one of {root}{others}")
     if not isinstance(directories[0].tree, LocalTree):
         raise Refused(f"{root} is not on this machine; copy it here to {verb} it")
     return directories[0]
