@@ -318,6 +318,7 @@ class Rebuild:
             last=last,
             dispatched=dispatched,
             indexed=indexed_until(heads, shape, all_flushed=self.options.index and self.store.has_abort),
+            end=built.end,
         )
         old = _content(self.store, CHECKPOINT)
         change = Change.EQUAL if old == found.checkpoint else Change.REPLACE if old is not None else Change.CREATE

@@ -246,11 +246,12 @@ def checkpoint_bytes(
     last: tuple[int, int],
     dispatched: tuple[int, int],
     indexed: int,
+    end: int,
 ) -> bytes:
-    """Return a checkpoint file: times of this log, other fields as they were.
+    """Return a checkpoint file: times of this log, offsets no further than it reaches, other fields as they were.
 
     Args:
-        last: physical offset and store time (ms) of the last record of the log.
+        last: physical offset and store time (ms) of the last record of the log; end: physical offset after it.
         dispatched: the same of the record up to which all queues are complete.
         indexed: store time (ms) up to which index files are safe, see :func:`indexed_until`.
     """
@@ -258,6 +259,9 @@ def checkpoint_bytes(
     fields = dict(old[0]) if old else dict.fromkeys(_RUN.names, 0)
     fields["physic_msg_timestamp"], fields["logics_msg_timestamp"] = last[1], dispatched[1]
     fields["index_msg_timestamp"] = indexed
+    fields["master_flushed_offset"] = max(fields["master_flushed_offset"], 0)  # of another log, which may be longer
+    for name in ("confirm_phy_offset", "logics_physical_offset"):
+        fields[name] = min(max(fields[name], 0), end)
     if release >= _OFFSET_KEPT:
         fields["logics_physical_offset"] = dispatched[0]
     return _RUN.packer.pack(*(fields[name] for name in _RUN.names)).ljust(FILE_SIZE, b"\0")
