@@ -140,23 +140,45 @@ def places_by_number() -> list[str]:
     for name in modules():
         if within(name, FAMILIES) and name not in _PLACES:
             tree = ast.parse(modules()[name].read_text("utf-8"))
-            found += [f"{name}:{node.lineno}" for node in ast.walk(tree) if _reads_at_number(node)]
+            found += [f"{name}:{node.lineno}" for node in ast.walk(tree) if reads_at_number(node)]
     return found
 
 
-_PLACES = ("rmqctl.kafka.codecs",)
-"""Frames of compression libraries, which are no formats of ours."""
+_PLACES = ("rmqctl.kafka.codecs", "rmqctl.rocketmq.store.database_files")
+"""Frames of compression libraries and files of RocksDB, which are no formats of ours."""
 
 
-def _reads_at_number(node: ast.AST) -> bool:
-    """Whether a node is like ``int.from_bytes(data[28:36], "big")``: the field begins at a literal that is not 0."""
-    if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "int.from_bytes" and node.args):
+def reads_at_number(node: ast.AST) -> bool:
+    """Whether a node reads a number of bytes whose place stands there as a literal.
+
+    It is like ``int.from_bytes(data[28:36], "big")``, ``…(data[at + 4 :])`` or ``…(data[:4])``, or it reads or unpacks
+    from ``at + 4``; or it packs several fields by a format that stands beside those of `formats`.
+    """
+    if not isinstance(node, ast.Call):
         return False
-    taken = node.args[0]
-    if not (isinstance(taken, ast.Subscript) and isinstance(taken.slice, ast.Slice)):
+    name = ast.unparse(node.func).rpartition(".")[2]
+    if name == "from_bytes" and node.args and isinstance(node.args[0], ast.Subscript):
+        taken = node.args[0].slice
+        ends = (taken.lower, taken.upper) if isinstance(taken, ast.Slice) else ()
+        return any(_is_number(end) for end in ends if end is not None) or (bool(ends) and _adds_number(ends[0]))
+    if name in {"read", "read_at", "unpack_from", "_word"}:
+        return any(map(_adds_number, node.args[:2]))
+    forms = node.args[:1] if name in {"Struct", "pack", "unpack", "pack_into", "unpack_from", "calcsize"} else []
+    return any(isinstance(form, ast.Constant) and len(re.findall("[a-zA-Z?]", str(form.value))) > 1 for form in forms)
+
+
+def _is_number(node: ast.AST) -> bool:
+    """Whether a node is a literal, not that of the begin, counted from the front or, below 0, from the end."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node = node.operand
+    return isinstance(node, ast.Constant) and bool(node.value)
+
+
+def _adds_number(node: ast.AST | None) -> bool:
+    """Whether a node is like ``at + 4``; 1 more is the next byte, no field's place."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub))):
         return False
-    lower, upper = taken.slice.lower, taken.slice.upper
-    return isinstance(lower, ast.Constant) and isinstance(upper, ast.Constant) and bool(lower.value)
+    return any(isinstance(side, ast.Constant) and side.value not in {0, 1} for side in (node.left, node.right))
 
 
 ODD_WORDS = re.compile(r"(?<![a-z.])(behind|told|tells|anew)(?![a-z])", re.IGNORECASE)

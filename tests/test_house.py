@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -62,6 +63,29 @@ def test_a_bare_word_names_one_class() -> None:
         "Queue": ["rmqctl.rocketmq.queues.files"],
         "Chain": ["rmqctl.kafka.frames", "rmqctl.rocketmq.log.chain"],
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('int.from_bytes(data[28:36], "big")', True),
+        ('int.from_bytes(data[28:], "big")', True),
+        ('int.from_bytes(data[:4], "big")', True),
+        ('int.from_bytes(key[-8:], "big")', True),
+        ('int.from_bytes(data[at + 16 : end], "big")', True),
+        ("log.read(at + 4, 4)", True),
+        ("source.read_at(base + at + 16, 4)", True),
+        ("_INT.unpack_from(data, end - 4)", True),
+        ('struct.Struct(">iq")', True),
+        ('int.from_bytes(data[at : at + 8], "big")', False),
+        ('int.from_bytes(data[PLACE], "big")', False),
+        ("log.read(at + MAGIC_AT, 4)", False),
+        ("log.read(at + 1, size)", False),
+        ('struct.pack(">i", number)', False),
+    ],
+)
+def test_the_finder_of_places_finds_places(text: str, found: bool) -> None:
+    assert house.reads_at_number(ast.parse(text, mode="eval").body) == found
 
 
 def test_the_circle_finder_finds_circles() -> None:

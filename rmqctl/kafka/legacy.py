@@ -61,11 +61,11 @@ def read_message(data: Buffer, position: int, end: int) -> Message:
         raise DecodeError(f"magic {magic} is not that of a message", field="magic", offset=position)
     offset, length, crc, _, attributes, *dated, key_size = _HEADS[magic].unpack_from(data, position)
     stop = position + FRAME_HEAD + length
-    key_at = position + OVERHEAD[magic] - 4
-    value_at = key_at + max(key_size, 0) + 4
+    key_at = position + OVERHEAD[magic] - _INT.size
+    value_at = key_at + max(key_size, 0) + _INT.size
     if not value_at <= stop <= end:
         raise DecodeError(f"a key of {key_size} bytes in a message of {FRAME_HEAD + length}", offset=position)
-    (value_size,) = _INT.unpack_from(data, value_at - 4)
+    (value_size,) = _INT.unpack_from(data, value_at - _INT.size)
     if value_at + value_size > stop:
         raise DecodeError(f"a value of {value_size} bytes, {stop - value_at} left", field="value", offset=value_at)
     timestamp = dated[0] if dated else -1

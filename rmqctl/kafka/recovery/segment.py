@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry, entry_dtype
-from formats.kafka.record_batch import MIN_LEGACY_LENGTH, PEEK, header_plan
+from formats.kafka.record_batch import FRAME_HEAD, MIN_LEGACY_LENGTH, PEEK, header_plan
 from rmqctl.findings import Finding
 from rmqctl.kafka.block import Batches, Block
 from rmqctl.kafka.directory import Partition
@@ -123,10 +123,10 @@ class BrokerSegment:
                         f"record size {length} at byte {at} of {self.log} is smaller than the minimum of "
                         f"{MIN_LEGACY_LENGTH}"
                     )
-                if at + 12 + length > end:
+                if at + FRAME_HEAD + length > end:
                     return
-                yield Frame(at, 12 + length, offset if magic < 2 else offset + delta)
-                at += 12 + length
+                yield Frame(at, FRAME_HEAD + length, offset if magic < 2 else offset + delta)
+                at += FRAME_HEAD + length
         finally:
             source.close()
 

@@ -86,6 +86,7 @@ def used(units: Records) -> npt.NDArray[np.bool_]:
 
 
 _EXT = plan_of(ConsumeQueueExtUnit)
+_EXT_SIZE = _EXT.runs[0].only("size")
 _MAX_EXT_UNIT = 0x7FFF
 
 
@@ -228,9 +229,9 @@ def extension_rows(file: StoreFile, queue: QueueName) -> Iterator[Row]:
     source = file.open()
     try:
         at, size = 0, source.size()
-        while at + 2 <= size:
+        while at + _EXT_SIZE.size <= size:
             data = source.read_at(at, _MAX_EXT_UNIT)
-            length = int.from_bytes(data[:2], "big", signed=True)
+            (length,) = _EXT_SIZE.unpack_from(data)
             unit = decode_ext(data)
             if unit is None:
                 yield from _extension_end(file, queue, at, length)

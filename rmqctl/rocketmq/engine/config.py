@@ -23,11 +23,16 @@ from rmqctl.rocketmq.engine.topic_table import TopicTable
 from rmqctl.rocketmq.state.releases import NEWEST
 from rmqctl.rocketmq.store.geometry import (
     BATCH_QUEUE_FILE_SIZE,
+    BATCH_UNIT_SIZE,
     COMMIT_LOG_FILE_SIZE,
     DEFAULT_ENTRIES,
     DEFAULT_SLOTS,
+    ENTRY,
+    HEADER,
     QUEUE_EXT_FILE_SIZE,
     QUEUE_FILE_SIZE,
+    QUEUE_UNIT_SIZE,
+    SLOT_SIZE,
     TIMER_LOG_FILE_SIZE,
 )
 
@@ -251,7 +256,7 @@ class StoreConfig:
                 )
         return replace(
             self,
-            queue_file_size=-(-self.queue_file_size // UNIT_SIZE) * UNIT_SIZE,
+            queue_file_size=-(-self.queue_file_size // QUEUE_UNIT_SIZE) * QUEUE_UNIT_SIZE,
             batch_queue_file_size=-(-self.batch_queue_file_size // BATCH_UNIT_SIZE) * BATCH_UNIT_SIZE,
         )
 
@@ -270,8 +275,7 @@ _FILE_SIZES = (
     "commit_log_file_size", "queue_file_size", "queue_ext_file_size", "batch_queue_file_size", "timer_log_file_size",
 )  # fmt: skip
 _MOST_BYTES = 1 << 31
-UNIT_SIZE, BATCH_UNIT_SIZE = 20, 46
-INDEX_HEAD, INDEX_SLOT, INDEX_ENTRY = 40, 4, 20
+INDEX_HEAD, INDEX_SLOT, INDEX_ENTRY = HEADER.packer.size, SLOT_SIZE, ENTRY.packer.size
 _SMALL: dict[str, int] = {
     "commit_log_file_size": 64 << 10,
     "queue_file_size": 2000,

@@ -34,16 +34,16 @@ from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.dispatch.series import Entries, IndexSeries, QueueSeries, QueueSizes, Slots
 from rmqctl.rocketmq.dispatch.units import Appended, ExtState, QueueState
 from rmqctl.rocketmq.engine.commit_log import CommitLog
-from rmqctl.rocketmq.engine.config import BATCH_UNIT_SIZE, UNIT_SIZE, StoreConfig
+from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.opening import OpenState, RawKey
 from rmqctl.rocketmq.index import HEADER_SIZE, IndexHead, next_name
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES
-from rmqctl.rocketmq.store.geometry import SLOT_SIZE, IndexGeometry
+from rmqctl.rocketmq.store.geometry import BATCH_UNIT_SIZE, QUEUE_UNIT_SIZE, SLOT_SIZE, IndexGeometry
 
-UNIT_SIZES = {QUEUES: UNIT_SIZE, BATCH_QUEUES: BATCH_UNIT_SIZE}
+UNIT_SIZES = {QUEUES: QUEUE_UNIT_SIZE, BATCH_QUEUES: BATCH_UNIT_SIZE}
 
 
 class UnitFiles:

@@ -20,6 +20,7 @@ from rmqctl.rocketmq.log.measure import (
     records_at,
     records_from,
 )
+from rmqctl.rocketmq.log.record import MAGIC_AT
 from rmqctl.text import number_of
 
 _BLANK = int(Magic.BLANK) & 0xFFFFFFFF
@@ -165,7 +166,7 @@ class _Window:
             return self._leave(at)
         if left < _HEADER:
             return self._open(GapKind.CUT, f"{number_of(left, 'byte', 'are')} left, too few for a record")
-        size, magic = self._word(at), self._word(at + 4)
+        size, magic = self._word(at), self._word(at + MAGIC_AT)
         if self.lead:
             return self._examine_entry(size, magic)
         if magic == _BLANK:
@@ -173,7 +174,7 @@ class _Window:
         return self._examine_record(at)
 
     def _examine_record(self, at: int) -> bool:
-        size, magic = self._word(at), self._word(at + 4) if at + 8 <= len(self.data) else 0
+        size, magic = self._word(at), self._word(at + MAGIC_AT) if at + 8 <= len(self.data) else 0
         if not is_message_magic(np.array([magic], np.uint32))[0]:
             if size == magic == 0:
                 return self._open(GapKind.ZEROS, "zeros where a record was expected")
@@ -335,7 +336,7 @@ class _Window:
         text, found, at = self.data.tobytes(), [], 3
         pattern = b"\xff\xff\xff\xff" if self.lead else _BLANK_BYTES
         while (at := text.find(pattern, at + 1)) >= 0:
-            start, size_at = (at, at + 4) if self.lead else (at - 4, at - 4)
+            start, size_at = (at, at + MAGIC_AT) if self.lead else (at - MAGIC_AT, at - MAGIC_AT)
             if size_at + 4 <= len(text) and self._word(size_at) == self.limit - start:
                 found.append(start)
         return found

@@ -40,12 +40,12 @@ from rmqctl.rocketmq.log.columns import (
 )
 from rmqctl.rocketmq.log.record import (
     HEAD_SEEN,
-    PHYSICAL_AT,
     VARIANTS,
     flags_of,
     head_offset,
     head_size,
     magic_of,
+    physical_of,
     variant_of,
 )
 from rmqctl.rocketmq.log.scan import WINDOW, Extent, scan
@@ -502,7 +502,7 @@ def _begins_right(file: StoreFile) -> bool:
         head = source.read_at(0, HEAD_SEEN)
     finally:
         source.close()
-    return int.from_bytes(head[PHYSICAL_AT : PHYSICAL_AT + 8], "big", signed=True) == file.base
+    return physical_of(head) == file.base
 
 
 def _by_records(file: StoreFile) -> Misplaced | None:

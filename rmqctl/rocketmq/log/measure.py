@@ -24,7 +24,7 @@ from rmqctl.rocketmq.log.block import (
     head_offsets,
     head_sizes,
 )
-from rmqctl.rocketmq.log.record import HOST_SHIFT, MAGIC_SPAN
+from rmqctl.rocketmq.log.record import BODY_LENGTH, HOST_SHIFT, MAGIC_SPAN
 
 Flags = npt.NDArray[np.bool_]
 
@@ -248,7 +248,7 @@ def measure(data: Bytes8, at: Ints, limit: int, heads: npt.NDArray[Any] | None =
     fits = (total >= head + text + 2) & (at + total <= limit) & (total <= MAX_RECORD)
     seen = fits & (at + head <= len(data))
     needs = np.where(fits & ~seen, head, 0)
-    body = _at_or(data, at + head - 4, ">i4", seen, -1) if heads is None else heads["body"].astype(np.int64)
+    body = _at_or(data, at + head - BODY_LENGTH, ">i4", seen, -1) if heads is None else heads["body"].astype(np.int64)
     sane = seen & (body >= 0) & (head + body + text + 2 <= total)
     inside = sane & (at + total <= len(data))
     needs = np.where(sane & ~inside, total, needs)
@@ -288,7 +288,7 @@ def is_whole(read: Read, one: Measured, limit: int) -> bool:
     """Whether all lengths of the record that ``one`` measured add up, also where the window ends before it."""
     total, head, text = _sizes(one)
     at = int(one.at[0])
-    body = _int_at(read, at + head - 4, 4)
+    body = _int_at(read, at + head - BODY_LENGTH, BODY_LENGTH)
     if body < 0 or head + body + text + 2 > total or total > min(limit - at, MAX_RECORD):
         return False
     topic = _int_at(read, at + head + body, text)
@@ -306,7 +306,7 @@ def describe(read: Read, one: Measured, limit: int) -> str:
         return f"TOTALSIZE is {total}, less than the {head + text + 2} bytes of an empty message"
     if total > min(limit - at, MAX_RECORD):
         return f"TOTALSIZE is {total}, but the file ends after {limit - at} bytes"
-    body = _int_at(read, at + head - 4, 4)
+    body = _int_at(read, at + head - BODY_LENGTH, BODY_LENGTH)
     if body < 0 or head + body + text + 2 > total:
         return f"BODYLEN is {body} in a record of {total} bytes"
     topic = _int_at(read, at + head + body, text)

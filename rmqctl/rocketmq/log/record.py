@@ -49,15 +49,28 @@ def head_size(variant: int) -> int:
 @cache
 def head_offset(name: str, variant: int) -> int:
     """Offset of a fixed header field."""
-    return next(f.offset for f in plan_of_variant(variant).runs[0].fields if f.name == name)
+    return plan_of_variant(variant).runs[0].field(name).offset
 
 
 MAGIC_AT, SYS_FLAG_AT = head_offset("magic", 0), head_offset("sys_flag", 0)
 QUEUE_OFFSET_AT, PHYSICAL_AT = head_offset("queue_offset", 0), head_offset("physical_offset", 0)
 """Offsets of header fields that lie at the same place in all layouts: those before the hosts."""
+SIZE_SPAN = slice(head_offset("total_size", 0), MAGIC_AT)
 MAGIC_SPAN, CRC_SPAN, FLAGS_SPAN = (slice(at, at + 4) for at in (MAGIC_AT, head_offset("body_crc", 0), SYS_FLAG_AT))
+BODY_LENGTH = head_size(0) - head_offset("body", 0)
+"""Bytes of BODYLEN, the last header field in all layouts."""
 HEAD_SEEN = SYS_FLAG_AT + 4
 """Bytes of a record that show its layout."""
+
+
+def total_size_of(head: bytes | bytearray) -> int:
+    """Return the TOTALSIZE of the record that begins with these bytes."""
+    return int.from_bytes(head[SIZE_SPAN], "big", signed=True)
+
+
+def body_size_of(head: bytes | bytearray, variant: int) -> int:
+    """Return the BODYLEN, the last field before the body, of the record that begins with these bytes."""
+    return int.from_bytes(head[head_offset("body", variant) : head_size(variant)], "big", signed=True)
 
 
 def magic_of(head: bytes | bytearray) -> int:
@@ -332,7 +345,7 @@ class LogReader:
         head = self.head(physical)
         if head is None:
             return None
-        data = self.read(physical, int.from_bytes(head[1][:4], "big", signed=True))
+        data = self.read(physical, total_size_of(head[1]))
         try:
             fields, after = decode_record(data)
         except DecodeError:

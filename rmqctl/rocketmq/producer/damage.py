@@ -18,7 +18,7 @@ from rmqctl.rocketmq.engine.opening import StoreLock
 from rmqctl.rocketmq.index import index_files
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.store.files import QUEUES
-from rmqctl.rocketmq.store.geometry import index_geometry
+from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at
 
 _PACKER = plan_of(ConsumeQueueUnit).runs[0].packer
@@ -231,13 +231,13 @@ def _(target: RocketMQTarget) -> str:
 def _(target: RocketMQTarget) -> str:
     file, units = target.filled_queue_file()
     first = max(units // 3, 1)
-    return target.write(file, first * 20, bytes(20 * max(units // 10, 1)))
+    return target.write(file, first * _UNIT, bytes(_UNIT * max(units // 10, 1)))
 
 
 @kind("queue-flip", FILE, "A unit points to another place in the log.")
 def _(target: RocketMQTarget) -> str:
     file, units = target.filled_queue_file()
-    at = target.random.randrange(units) * 20
+    at = target.random.randrange(units) * _UNIT
     return target.flip(file, at + 6)
 
 
@@ -246,18 +246,18 @@ def _(target: RocketMQTarget) -> str:
     file, units = target.filled_queue_file(room=3)
     end = target.log_end()
     lost = b"".join((end + 4096 * n).to_bytes(8, "big") + (200).to_bytes(4, "big") + bytes(8) for n in range(3))
-    return target.write(file, units * 20, lost)
+    return target.write(file, units * _UNIT, lost)
 
 
 @kind("index-cycle", FILE, "Entries of an index file name each other as the one before: a search never ends.")
 def _(target: RocketMQTarget) -> str:
     file, number, at = target.index_entry()
-    return target.write(file, at + 16, number.to_bytes(4, "big"))
+    return target.write(file, at + ENTRY.field("previous").offset, number.to_bytes(4, "big"))
 
 
 @kind("index-header", FILE, "The header of an index file counts more entries than there are.")
 def _(target: RocketMQTarget) -> str:
-    return target.write(target.index_file(), 36, (0x7FFF0000).to_bytes(4, "big"))
+    return target.write(target.index_file(), HEADER.field("index_count").offset, (0x7FFF0000).to_bytes(4, "big"))
 
 
 @kind("index-flip", FILE, "The hash of an index entry is wrong.")

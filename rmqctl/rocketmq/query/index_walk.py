@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import islice
 
 from formats.rocketmq.index import key_hash
-from formats.rocketmq.rocksdb_messages import HOUR_MS, INDEX_MARK, message_index_prefix
+from formats.rocketmq.rocksdb_messages import HOUR_MS, INDEX_MARK, last_number, message_index_prefix
 from rmqctl.rocketmq.index import IndexEntry, IndexFile
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.steps import Trace, instant, span
@@ -336,7 +336,7 @@ class MessageIndex:
             late = [row for row in self._dispatched_late(topic) if row[0].startswith(prefix)]
             for key, stored in sorted({*rows, *late}) if late else rows:
                 if begin <= stored <= end:
-                    yield Candidate(MESSAGES, 0, int.from_bytes(key[-8:], "big", signed=True), stored)
+                    yield Candidate(MESSAGES, 0, last_number(key), stored)
 
     def _stored(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         return ((key, value) for key, value in self._database.rows(_FAMILY, prefix) if len(value) == 8)

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from formats.layout import plan_of
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, MAX_EXT_ADDRESS
+from formats.rocketmq.consumequeue_ext import ConsumeQueueExtUnit
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.release import Release
@@ -25,7 +27,7 @@ from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit
 from rmqctl.rocketmq.store.files import QUEUES_EXT, sequence
 from rmqctl.rocketmq.store.geometry import integer
 
-_EXT_HEAD = 10
+_EXT_HEAD = plan_of(ConsumeQueueExtUnit).runs[0].only("size", "tags_code")
 
 
 def fits_tag(view: QueueView, unit: Unit, tag: str | None, file: str, trace: Trace) -> bool:
@@ -60,10 +62,10 @@ def _extended(view: QueueView, address: int) -> int | None:
     for file in sequence(view.store.tree, path, path)[0]:
         if file.base <= at < file.base + file.size:
             source = file.open()
-            data = source.read_at(at - file.base, _EXT_HEAD)
+            data = source.read_at(at - file.base, _EXT_HEAD.size)
             source.close()
-            sound = len(data) == _EXT_HEAD and int.from_bytes(data[:2], "big", signed=True) > 0
-            return int.from_bytes(data[2:], "big", signed=True) if sound else None
+            size, code = _EXT_HEAD.unpack(data) if len(data) == _EXT_HEAD.size else (0, 0)
+            return int(code) if size > 0 else None
     return None
 
 

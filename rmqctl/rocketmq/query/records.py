@@ -10,7 +10,7 @@ from formats.errors import DecodeError
 from formats.rocketmq.index import index_key, tag_index_key
 from formats.rocketmq.message import body_crc, decode_record
 from formats.rocketmq.properties import split_properties
-from rmqctl.rocketmq.log.record import LogReader, magic_of, variant_of
+from rmqctl.rocketmq.log.record import LogReader, magic_of, total_size_of, variant_of
 from rmqctl.rocketmq.query.steps import BEYOND_LOG, RECORD_DAMAGED, RECORD_EXPIRED, RECORD_GONE, Miss, Trace
 
 UNIQUE_KEY, KEYS, TAGS, REAL_TOPIC = b"UNIQ_KEY", b"KEYS", b"TAGS", b"REAL_TOPIC"
@@ -115,7 +115,7 @@ class RecordReader:
         head = self.log.head(physical)
         if head is None:
             return self._absent(self._no_record(physical, file.name))
-        size = int.from_bytes(head[1][:4], "big", signed=True)
+        size = total_size_of(head[1])
         raw = self.log.read(physical, size)
         try:
             fields, after = decode_record(raw)

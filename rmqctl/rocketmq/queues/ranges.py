@@ -18,7 +18,7 @@ import numpy as np
 
 from formats.rocketmq.message import Magic
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, resume_state, walk_file
-from rmqctl.rocketmq.log.record import LogReader
+from rmqctl.rocketmq.log.record import MAGIC_AT, LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore, StoreFile
 
@@ -298,7 +298,8 @@ def _written(queue: Queue, file: StoreFile) -> int:
     try:
         while low < high:
             middle = (low + high) // 2
-            if any(source.read_at(middle * size + 8, 4)):
+            unit = source.read_at(middle * size, size).ljust(size, b"\0")
+            if np.frombuffer(unit, queue.dtype)["size"][0]:
                 low = middle + 1
             else:
                 high = middle
@@ -336,7 +337,7 @@ def _after_blank(files: list[StoreFile], file: StoreFile, end: int) -> int:
         return end
     source = file.open()
     try:
-        is_blank = source.read_at(end - file.base + 4, 4) == _BLANK
+        is_blank = source.read_at(end - file.base + MAGIC_AT, 4) == _BLANK
     finally:
         source.close()
     return file.base + file.size if is_blank else end

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from formats.layout import plan_of
 from formats.rocketmq.checkpoint import FILE_SIZE, Checkpoint
-from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, MAX_EXT_ADDRESS
+from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, MAX_EXT_ADDRESS, ConsumeQueueUnit
 from formats.rocketmq.consumequeue_ext import HEAD_SIZE, ConsumeQueueExtUnit
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.release import Release
@@ -181,6 +181,10 @@ def set_queue_times(built: Built, log: LogReader) -> None:
         _touch(f"{built.root}/{name}", ends[directory] - int(base), _KINDS[name.partition("/")[0]].itemsize, log)
 
 
+_PHYSICAL = plan_of(ConsumeQueueUnit).runs[0].only("physical_offset")
+"""First in units of both kinds."""
+
+
 def _touch(path: str, end: int, unit_size: int, log: LogReader) -> None:
     """Give one file the time of its last unit in front of its byte `end`."""
     file = os.open(path, os.O_RDONLY)
@@ -189,7 +193,7 @@ def _touch(path: str, end: int, unit_size: int, log: LogReader) -> None:
         unit = os.pread(file, unit_size, (used - 1) * unit_size) if used > 0 else b""
     finally:
         os.close(file)
-    time = log.store_timestamp(int.from_bytes(unit[:8], "big")) if len(unit) == unit_size else None
+    time = log.store_timestamp(_PHYSICAL.unpack_from(unit)[0]) if len(unit) == unit_size else None
     if time is not None:
         os.utime(path, ns=(time * 1_000_000, time * 1_000_000))
 

@@ -22,7 +22,7 @@ from rmqctl.rocketmq.log.block import Block, head_sizes
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.crc import MASK, body_crcs, crc32
 from rmqctl.rocketmq.log.measure import Flags
-from rmqctl.rocketmq.log.record import flags_of, likely_variant, magic_of, physical_of
+from rmqctl.rocketmq.log.record import body_size_of, flags_of, likely_variant, magic_of, physical_of, total_size_of
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.recovery.rules import RecoveryRules, ScanStart
 from rmqctl.rocketmq.store.files import StoreFile
@@ -90,7 +90,7 @@ class _Reader:
 def check_at(source: ByteSource, position: int, end: int, rules: RecoveryRules, *, body: bool = True) -> Checked:
     """Judge the record at a position of a file that ends at ``end``, reading no more of it than the broker would."""
     head = source.read_at(position, min(end - position, 8))
-    total = int.from_bytes(head[:4], "big", signed=True) if len(head) == 8 else 0
+    total = total_size_of(head) if len(head) == 8 else 0
     wanted = min(end - position, 3 * max(total, 0) + _LARGEST_HEAD)
     return check_message(memoryview(source.read_at(position, wanted)), rules, end - position, body=body)
 
@@ -434,7 +434,7 @@ def _single(record: bytes, file: StoreFile, position: int, rules: RecoveryRules)
     variant = likely_variant(record) if rules.known_v6 else likely_variant(record) & _V2
     text = 2 if variant & _V2 else 1
     head = int(head_sizes()[variant])
-    body = max(int.from_bytes(record[head - 4 : head], "big", signed=True), 0)
+    body = max(body_size_of(record, variant), 0)
     topic = int.from_bytes(record[head + body : head + body + text], "big")
     properties = len(record) - head - body - text - topic - 2
     none = np.zeros(1, np.int64)

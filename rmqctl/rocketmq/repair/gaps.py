@@ -18,7 +18,7 @@ from formats.rocketmq.dledger import DLedgerEntry
 from formats.rocketmq.message import Magic
 from formats.rocketmq.property_crc import SIZE
 from rmqctl.repair.edits import Step
-from rmqctl.rocketmq.log.record import SMALLEST
+from rmqctl.rocketmq.log.record import MAGIC_AT, SMALLEST, total_size_of
 from rmqctl.rocketmq.repair.damage import LogGap
 from rmqctl.rocketmq.repair.heal import heal
 from rmqctl.rocketmq.repair.log_repair import LogRepair, left
@@ -302,7 +302,7 @@ class GapMender:
         """Divide a stretch that no unit points to where a healed record ends."""
         found = []
         while begin < end:
-            stated = int.from_bytes(self.repair.log.read(begin, 4), "big", signed=True)
+            stated = total_size_of(self.repair.log.read(begin, MAGIC_AT))
             inner = SMALLEST <= stated < end - begin and heal(self.repair.log.read(begin, stated), begin) is not None
             stop = begin + stated if inner else end
             found.append(GapPiece(begin, stop, None))
@@ -386,7 +386,7 @@ class GapMender:
         edits = tuple(self.repair.zeroed(gap.file, at - gap.file.base))
         if edits:
             what, why = f"end the log at {at}: zero what follows", f"nothing sound follows: {gap.finding.message}"
-            is_message = self.repair.log.read(at + 4, 4) in _MAGICS  # torn, and dispatched to no queue yet
+            is_message = self.repair.log.read(at + MAGIC_AT, 4) in _MAGICS  # torn, and dispatched to no queue yet
             yield Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=max(len(claims), int(is_message)))
 
 

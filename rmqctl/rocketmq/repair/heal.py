@@ -28,12 +28,17 @@ from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.log.block import head_offsets, head_sizes
 from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.record import (
+    BODY_LENGTH,
     COMPRESSIONS,
     CRC_SPAN,
     FLAGS_SPAN,
     HOST_SHIFT,
     MAGIC_SPAN,
+    PHYSICAL_AT,
+    QUEUE_OFFSET_AT,
+    SIZE_SPAN,
     SMALLEST,
+    body_size_of,
     flags_of,
     head_offset,
     likely_variant,
@@ -118,7 +123,7 @@ def _variants(raw: bytes, topic: bytes | None) -> Iterator[tuple[int, tuple[str,
 def _body_sizes(raw: bytes, head: int, text: int, topic: bytes | None) -> Iterator[int]:
     """Yield the stated BODYLEN, those that put the known topic in its place, and those that the other lengths allow."""
     most = len(raw) - head - text - 2
-    stated = int.from_bytes(raw[head - 4 : head], "big", signed=True)
+    stated = int.from_bytes(raw[head - BODY_LENGTH : head], "big", signed=True)
     if 0 <= stated <= most:
         yield stated
     if topic:
@@ -153,7 +158,7 @@ def _texts(
 ) -> Iterator[RecordLayout]:
     """Layouts for one body: topic and properties as stated, or corrected to fill the rest."""
     head, text = int(head_sizes()[variant]), 1 + (variant >> 2)
-    stated_body = int.from_bytes(raw[head - 4 : head], "big", signed=True)
+    stated_body = body_size_of(raw, variant)
     if body != stated_body:
         changed = (*changed, "BODYLEN")
     at = head + body
@@ -418,10 +423,10 @@ def _is_plausible(record: bytes) -> bool:
 def _laid_out(raw: bytes, physical: int, claim: QueueReference | None, layout: RecordLayout) -> Healed | None:
     """Return the record by one layout, if its body proves it."""
     record, fields = bytearray(raw), list(layout.changed)
-    _put(record, fields, "TOTALSIZE", 0, struct.pack(">i", len(raw)))
+    _put(record, fields, "TOTALSIZE", SIZE_SPAN.start, struct.pack(">i", len(raw)))
     magic = Magic.MESSAGE_V2 if layout.variant >> 2 else Magic.MESSAGE_V1
     record[MAGIC_SPAN] = struct.pack(">i", magic)
-    record[layout.body_at - 4 : layout.body_at] = struct.pack(">i", layout.body_size)
+    record[layout.body_at - BODY_LENGTH : layout.body_at] = struct.pack(">i", layout.body_size)
     record[layout.topic_at - layout.text : layout.topic_at] = layout.topic_size.to_bytes(layout.text, "big")
     record[layout.properties_at - 2 : layout.properties_at] = struct.pack(">h", layout.properties_size)
     place(record, fields, physical, claim, layout.topic_at)
@@ -431,7 +436,7 @@ def _laid_out(raw: bytes, physical: int, claim: QueueReference | None, layout: R
     body = prove_body(record, layout, exact="SYSFLAG" in fields or len(lengths) > (1 if claim else 0))
     if body is None:
         return None
-    if claim is not None and not _PLACE & set(fields) and raw[39] & TRANSACTION in UNQUEUED:
+    if claim is not None and not _PLACE & set(fields) and flags_of(raw) & TRANSACTION in UNQUEUED:
         fields += ["SYSFLAG"] if "SYSFLAG" not in fields else []  # what has its place in a queue is no half message
     if "SYSFLAG" in fields:
         set_flags(record, layout)
@@ -449,11 +454,11 @@ def _put(record: bytearray, fields: list[str], name: str, at: int, value: bytes)
 
 def place(record: bytearray, fields: list[str], physical: int, claim: QueueReference | None, topic_at: int) -> None:
     """Put right what a record says of its place in log and queue."""
-    _put(record, fields, "PHYSICALOFFSET", 28, struct.pack(">q", physical))
+    _put(record, fields, "PHYSICALOFFSET", PHYSICAL_AT, struct.pack(">q", physical))
     if claim is None:
         return
-    _put(record, fields, "QUEUEID", 12, struct.pack(">i", claim.queue_id))
-    _put(record, fields, "QUEUEOFFSET", 20, struct.pack(">q", claim.queue_offset))
+    _put(record, fields, "QUEUEID", head_offset("queue_id", 0), struct.pack(">i", claim.queue_id))
+    _put(record, fields, "QUEUEOFFSET", QUEUE_OFFSET_AT, struct.pack(">q", claim.queue_offset))
     _put(record, fields, "TOPIC", topic_at, claim.topic_bytes)
 
 

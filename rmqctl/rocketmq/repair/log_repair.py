@@ -18,7 +18,7 @@ from rmqctl.repair.edits import Edit, Overwrite, Step, changes, zeroed
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.commitlog import FileContext, LogState, walk_file
 from rmqctl.rocketmq.log.crc import body_crcs
-from rmqctl.rocketmq.log.record import HEAD_SEEN, LogReader, magic_of
+from rmqctl.rocketmq.log.record import HEAD_SEEN, LogReader, magic_of, total_size_of
 from rmqctl.rocketmq.repair.damage import LogDamage
 from rmqctl.rocketmq.repair.queue_references import QueueReferences
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
@@ -101,7 +101,7 @@ def _is_sound(data: bytes, begin: int) -> bool:
     at = 0
     while at < len(data):
         if magic_of(data[at : at + HEAD_SEEN]) == Magic.BLANK:
-            return int.from_bytes(data[at : at + 4], "big") == len(data) - at
+            return total_size_of(data[at : at + HEAD_SEEN]) == len(data) - at
         try:
             fields, after = decode_record(data, at)
         except DecodeError:

@@ -19,7 +19,7 @@ from formats.rocketmq.rocksdb_messages import POP_FAMILY
 from rmqctl.errors import RmqctlError
 from rmqctl.files.tree import read_all
 from rmqctl.release import Release
-from rmqctl.rocketmq.log.record import LogReader
+from rmqctl.rocketmq.log.record import MAGIC_AT, LogReader
 from rmqctl.rocketmq.store.databases import POP, can_read, has_database, open_database
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, RocketMQStore, StoreFile
 
@@ -121,7 +121,7 @@ def _chained_records(file: StoreFile) -> list[dict[str, Any]] | None:
             except DecodeError:  # the end of the log, damage, or a record that reaches out of the sample
                 reaching = log.fields(file.base + at)
                 if reaching is None:
-                    return found if log.read(file.base + at + 4, 4) in _ENDS else None
+                    return found if log.read(file.base + at + MAGIC_AT, 4) in _ENDS else None
                 fields = reaching
             found.append(fields)
             at += fields["total_size"]

@@ -332,7 +332,7 @@ QUEUE_EXT_FILE_SIZE = 50_331_648
 BATCH_QUEUE_FILE_SIZE = 13_800_000
 TIMER_LOG_FILE_SIZE = 104_857_600
 QUEUE_UNIT_SIZE = ConsumeQueueUnit.sizeof()
-_BATCH_UNIT_SIZE = plan_of(BatchConsumeQueueUnit).runs[0].packer.size
+BATCH_UNIT_SIZE = plan_of(BatchConsumeQueueUnit).runs[0].packer.size
 _SAMPLE = 64
 
 
@@ -369,7 +369,7 @@ def geometry_of(store: RocketMQStore) -> Geometry:
     )
     ext = _pick(conf, "mappedFileSizeConsumeQueueExt", _queue_sizes(store, QUEUES_EXT), QUEUE_EXT_FILE_SIZE, ways)
     batch = _pick(
-        conf, "mapperFileSizeBatchConsumeQueue", _queue_sizes(store, BATCH_QUEUES, _BATCH_UNIT_SIZE),
+        conf, "mapperFileSizeBatchConsumeQueue", _queue_sizes(store, BATCH_QUEUES, BATCH_UNIT_SIZE),
         BATCH_QUEUE_FILE_SIZE, ways,
     )  # fmt: skip
     timer = _pick(conf, "mappedFileSizeTimerLog", _sizes(store.tree, "timerlog"), TIMER_LOG_FILE_SIZE, ways)

@@ -49,7 +49,7 @@ from rmqctl.rocketmq.findings.state import (
     TIMER_LOG,
 )
 from rmqctl.rocketmq.log.block import Ints
-from rmqctl.rocketmq.log.record import LogReader
+from rmqctl.rocketmq.log.record import LogReader, total_size_of
 from rmqctl.rocketmq.queues.files import Queue, Units
 from rmqctl.rocketmq.state.config import (
     CONFIG,
@@ -379,7 +379,7 @@ def _stale(units: Units, context: LogContext) -> Ints:
             if wrong[row] or begin < context.min_offset or context.is_damaged(begin, begin + max(size, 1)):
                 continue
             head = log.head(begin)
-            wrong[row] = head is None or int.from_bytes(head[1][:4], "big", signed=True) != size
+            wrong[row] = head is None or total_size_of(head[1]) != size
     return np.flatnonzero(wrong)
 
 
@@ -437,7 +437,8 @@ def _units(file: StoreFile) -> tuple[int, Finding | None, Units]:
     rest = data[at:]
     if not any(rest) or _is_blank(rest):
         return file.base + (file.size if rest and any(rest) else at), None, units[:count]
-    message = f"size {int.from_bytes(rest[:4], 'big')} where a unit of {UNIT_SIZE} bytes or a blank should be"
+    size = int.from_bytes(rest[: UNIT["size"].itemsize], "big")
+    message = f"size {size} where a unit of {UNIT_SIZE} bytes or a blank should be"
     problem = Finding(TIMER_LOG, file.name, at, min(UNIT_SIZE, len(rest)), message)
     return file.base + at, problem, units[:count]
 
