@@ -57,8 +57,8 @@ def command(
     """Take an applied plan back, byte for byte, modification times included.
 
     JOURNAL is the directory that the command named in its last line. For a store, or the directory of its
-    journals, it is the run that was broken off, else the last one that is in force: given again it walks back
-    run by run, and --redo walks forth. Refused when files changed since; they are named.
+    journals, it is the run that was broken off, else the last one that is in force: given again it goes back
+    run by run, and --redo goes forward. Refused when files changed since; they are named.
 
     \b
     Examples:

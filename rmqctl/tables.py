@@ -286,7 +286,7 @@ class OptionTables(Generic[Options]):
             WrongUsage: there is no such table.
         """
         if name not in self.KINDS:
-            raise WrongUsage("table", f"{name!r} is none; there are {', '.join(self.KINDS)}.")
+            raise WrongUsage("table", f"{name!r} is no table; there are {', '.join(self.KINDS)}.")
         found = self.table(name)
         return ArrowTable(found.schema(), lambda: chain.from_iterable(map(found.read, found.parts())))
 

@@ -161,7 +161,7 @@ def _group(text: str) -> int:
 
 
 MARK = "UNFINISHED"
-"""A file in a directory whose making was broken off; brokers pay no heed to it."""
+"""A file in a directory whose making was broken off; brokers ignore it."""
 _TEXT = "rmqctl was ended before it had written all of this directory. Delete it and run the command again.\n"
 
 

@@ -143,7 +143,7 @@ def choose_journal(path: Path, *, redo: bool = False) -> Path:
         return chosen.path
     known = f"of {len(history.runs):,} journals " if history.runs else ""
     if redo:
-        raise Refused(f"{path}: {known}none was taken back last, so there is nothing to bring again")
+        raise Refused(f"{path}: {known}none was taken back last, so there is nothing to redo")
     raise Refused(
         f"{path} holds no journal that can be taken back; "
         + (

@@ -124,7 +124,7 @@ def undo_command(path: Path | None, outside: Iterable[str] = (), *, resume: bool
 
 
 POINTER = "rmqctl.pending"
-"""The link in a store; one request makes it and one removes it. Brokers pay no heed to it."""
+"""The link in a store; one request makes it and one removes it. Brokers ignore it."""
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 """What file systems without symbolic links answer."""
 

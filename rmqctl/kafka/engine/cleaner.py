@@ -178,7 +178,7 @@ class _Cleaning:
                 if block.gaps or not block.crc_ok.all():
                     raise TooDamaged(path, "a batch in it cannot be read, so it cannot be compacted")
                 if block.has_legacy:
-                    raise Refused(f"{path} has messages of before 0.11, which only a broker compacts")
+                    raise Refused(f"{path} has messages from before 0.11, which only a broker compacts")
                 for number in range(len(block)):
                     data = block.raw(number)
                     yield _Batch(data, header_plan().unpack_from(data[:HEADER_SIZE])[0])

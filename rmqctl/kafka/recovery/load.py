@@ -320,7 +320,7 @@ class _Emptied(Exception):
 def _split(segment: BrokerSegment) -> list[BrokerSegment]:
     """Replace a segment by several, each of which holds batches less than 2^31 above its first offset.
 
-    Brokers do so with segments of before 2.0 (KAFKA-6264). The indexes are left out: whoever recovers the segments
+    Brokers do so with segments from before 2.0 (KAFKA-6264). The indexes are left out: whoever recovers the segments
     makes them.
 
     Raises:

@@ -182,7 +182,7 @@ class Healer:
         return near[0] if len(near) == 1 else None
 
     def _touch(self, damage: Damage, after: Batch) -> bool:
-        """Whether some damage ends where the next batch begins, be it in the next segment."""
+        """Whether some damage ends where the next batch begins, if only in the next segment."""
         if after.segment == damage.segment:
             return after.position == damage.end
         ends = after.segment == damage.segment + 1 and damage.end == self.survey.files[damage.segment].size

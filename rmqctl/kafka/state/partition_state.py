@@ -355,7 +355,7 @@ def _replay(log: PartitionLog) -> PartitionState:
             continue
         producers.add(block)
         _add_epochs(block, epochs)
-        last_offset = int(block["last_offset"][-1])  # of the last batch, be it the highest or not
+        last_offset = int(block["last_offset"][-1])  # of the last batch, whether it is the highest or not
         beyond = max(beyond, _beyond(log, segment, block))
         counts = np.clip(block["records_count"], 0, None)
         records += int(counts.sum())

@@ -82,7 +82,7 @@ def _name(store: RocketMQStore, finding: Finding) -> Step:
 
 
 def _holds_records(store: RocketMQStore, name: str) -> bool:
-    """Whether a record lies in a file of the log, be it one of another place, that other files do not have."""
+    """Whether a record lies in a file of the log, even one of another place, that other files do not have."""
     own = next((f for f in store.log_files if f.name == name), None)
     if own is None:
         return True
