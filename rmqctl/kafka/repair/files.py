@@ -20,7 +20,7 @@ from formats.kafka.directory_files import (
 )
 from rmqctl.files.tree import local_path
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
+from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import (
     DIRECTORY_FOREIGN,
@@ -34,10 +34,11 @@ from rmqctl.kafka.findings.directory import (
     FILE_UNREADABLE,
     QUORUM_STATE,
 )
-from rmqctl.kafka.repair.log import Source, leftover_sources
+from rmqctl.kafka.repair.heal import stored_epochs
+from rmqctl.kafka.repair.log import Source, is_of_epoch, leftover_sources
 from rmqctl.kafka.repair.survey import Survey
 from rmqctl.kafka.state.metadata import MetadataImage
-from rmqctl.kafka.state.partition_state import read_text
+from rmqctl.kafka.state.partition_state import PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step
 from rmqctl.text import number_of
@@ -145,7 +146,7 @@ def lost_steps(
 ) -> Iterator[Step]:
     """Take the logs of partitions that are gone as a whole from the replica that has most of them.
 
-    Damage that a log has there is mended later as any other.
+    Segments that a broker left over count as one, too. Damage that a log has there is mended later as any other.
     """
     for finding in findings:
         if finding.kind not in {DIRECTORY_LOST, DIRECTORY_LOST_LOG} or finding.topic is None:
@@ -159,6 +160,10 @@ def lost_steps(
             and log.topic_id in {None, topic_id or log.topic_id}
             and len(survey := Survey(log.partition))
         ]
+        log = own.find(finding.topic, number)
+        apart = _left_over(log) if log is not None else None
+        if apart is not None:
+            found.append((len(Survey(apart)), "the files that a broker left over", apart))
         if not found:
             none = "no replica that was given has it" if others else "restore it with --from REPLICA"
             why = f"{none}; without one, rmqctl salvage makes a new log directory of what other copies or files have"
@@ -171,10 +176,23 @@ def lost_steps(
             if here is None:
                 _copy_file(file, path := room())
                 here = str(path)
-            name = f"{label}/{file.name.rpartition('/')[2]}"
+            name = f"{label}/{file.base:020d}.log"
             edits += [Create(name, source=Path(here)), SetTimes(name, os.stat(here).st_mtime_ns)]
         what = f"restore {number_of(len(partition.logs), 'segment')} from {root}"
         yield Step(finding.kind.id, f"{label}/", what, finding.message, tuple(edits))
+
+
+def _left_over(log: PartitionLog) -> Partition | None:
+    """Return the ``.deleted`` and ``.cleaned`` segments of a partition, where its leader epochs prove every batch."""
+    files = dict[int, LogFile]()
+    for file in log.partition.leftovers:
+        if file.kind is FileKind.LOG and file.meaning.leftover != _SWAP:
+            files[file.base] = max(file, files.get(file.base, file), key=lambda one: one.size)
+    segments = [Segment(base, log=file) for base, file in sorted(files.items())]
+    found, known = Partition(log.partition.directory, log.partition.name, segments), log.leader_epochs
+    survey, epochs = Survey(found), stored_epochs(found, () if known.problems else tuple(known.entries))
+    is_proven = all(is_of_epoch(survey.batch(row), epochs) for row in range(len(survey)))
+    return found if len(survey) and is_proven else None
 
 
 # --- swaps --------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ moves; else, where its bytes hold no offset of their own, taken out. Cut is only
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from formats.kafka.checkpoint import LeaderEpoch
 from rmqctl.findings import Finding
 from rmqctl.kafka.directory import LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind
@@ -74,6 +76,49 @@ def leftover_sources(partition: Partition) -> Iterator[Source]:
         if file.kind is FileKind.LOG and file.is_leftover and file.meaning.base is not None:
             alone = Partition(partition.directory, partition.name, [Segment(file.base, log=file)])
             yield Source(file.name, Survey(alone), is_leftover=True)
+
+
+def carried_on(
+    sources: Sequence[Source], epochs: Sequence[LeaderEpoch], before: Batch | None, first: int, beyond: int
+) -> tuple[bytes, int, list[str]]:
+    """Return what takes a log on from its end to an offset: batches that sources have, and empty ones.
+
+    A batch counts where it is of the leader epoch that the log had at its offset; of several at one offset the largest.
+
+    Args:
+        before: the last batch of the log.
+
+    Returns:
+        The bytes, the number of offsets whose batches a source has, and the names of those sources.
+    """
+    every = [
+        (batch.base_offset, -batch.size, number, batch)
+        for number, source in enumerate(sources)
+        for batch in source.batches(first, beyond)
+        if is_of_epoch(batch, epochs)
+    ]
+    data, restored, names, end = b"", 0, list[str](), first
+    for base, _, number, batch in sorted(every, key=lambda one: one[:3]):
+        if base < end:
+            continue
+        data += _without_records(end, base, before) if end < base else b""
+        data += sources[number].survey.bytes_of(batch)
+        restored += batch.last_offset - base + 1
+        names.append(sources[number].name)
+        end, before = batch.last_offset + 1, batch
+    data += _without_records(end, beyond, before) if end < beyond else b""
+    return data, restored, list(dict.fromkeys(names))
+
+
+def is_of_epoch(batch: Batch, epochs: Sequence[LeaderEpoch]) -> bool:
+    """Whether a batch is the one that a log had at its offset: a leader gives an offset once in an epoch."""
+    row = bisect_right(epochs, batch.base_offset, key=lambda entry: entry.start_offset)
+    return row > 0 and epochs[row - 1].epoch == batch.epoch
+
+
+def _without_records(first: int, beyond: int, before: Batch | None) -> bytes:
+    epoch, timestamp = (before.epoch, before.max_timestamp) if before is not None else (0, -1)
+    return empty_batch(first, beyond - 1, epoch, timestamp)
 
 
 class LogMender:

@@ -30,7 +30,6 @@ from rmqctl.kafka.findings.log import BATCH_OFFSET_GAP, BATCH_ZERO_END
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
 from rmqctl.kafka.recovery.replay import recover
-from rmqctl.kafka.repair.bridge import empty_batch
 from rmqctl.kafka.repair.files import (
     appended,
     aside_steps,
@@ -43,7 +42,7 @@ from rmqctl.kafka.repair.files import (
     vote_steps,
 )
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
-from rmqctl.kafka.repair.log import LogMender, Source, leftover_sources
+from rmqctl.kafka.repair.log import LogMender, Source, carried_on, leftover_sources
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
 from rmqctl.kafka.repair.transactions import Endings, coordinator_says
 from rmqctl.kafka.state.metadata import MetadataImage
@@ -427,13 +426,13 @@ class _Planner:
             end = max(file.base, last.last_offset + 1 if last is not None else 0)
             reached = self._reached(log, end)
             if end < reached <= file.base + INT_MAX:
-                made = empty_batch(
-                    end,
-                    reached - 1,
-                    last.epoch if last is not None else 0,
-                    last.max_timestamp if last is not None else -1,
-                )
+                sources = [*self._sources(log.partition), *leftover_sources(log.partition)]
+                epochs = stored_epochs(log.partition, () if log.leader_epochs.problems else log.leader_epochs.entries)
+                made, restored, names = carried_on(sources, epochs, last, end, reached)
                 what = f"end the log at offset {reached} with an empty batch for {end} to {reached - 1}"
+                if restored:
+                    what = f"end the log at offset {reached}: {number_of(restored, 'offset')} from {', '.join(names)}"
+                    what += "" if restored == reached - end else ", empty batches for the others"
                 why = "the checkpoints say that it had come so far; no offset is to be given to a second record"
                 yield Step(CHECKPOINT_BEYOND_END.id, file.name, what, why, tuple(appended(file.name, file.size, made)))
 

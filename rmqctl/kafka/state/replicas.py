@@ -167,7 +167,8 @@ def _emptied(partition: Partition, checkpoints: Checkpoints) -> Iterator[Gone]:
     derived = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.PRODUCER_SNAPSHOT)
     found += [(file.base, file.name) for kind in derived for file in partition.of_kind(kind)]
     offset, file = max(found)
-    if offset > start and not any(file.kind is FileKind.LOG for file in partition.leftovers):
+    swapped = (file.kind is FileKind.LOG and file.meaning.leftover == ".swap" for file in partition.leftovers)
+    if offset > start and not any(swapped):
         message = f"{partition.label} has offset {offset} in {file}, and no segment is here"
         yield Gone(partition.topic, partition.partition or 0, partition, f"{partition.directory}/".lstrip("/"), message)
 

@@ -268,6 +268,54 @@ def test_no_offset_is_given_twice_where_the_end_of_a_log_was_lost(rmqctl: Rmqctl
     assert rmqctl("verify", root).exit_code in {0, 1}
 
 
+@pytest.mark.parametrize(("ending", "later"), [(".deleted", ""), (".cleaned", "9 123"), (".deleted", "gone")])
+def test_the_end_of_a_log_comes_back_from_a_file_that_a_broker_left_over(
+    ending: str, later: str, rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    """Only of the leader epoch that the log had there: what an earlier leader had at an offset is another record."""
+    root = golden.unpack("3.9.2-clean", tmp_path)
+    log = root / f"plain-none-1/{92:020d}.log"
+    whole = log.read_bytes()
+    log.with_name(log.name + ending).write_bytes(whole)
+    log.write_bytes(whole[:1658] + b"damage" + whole[1664:1763])  # a whole batch is damaged, and the last one torn
+    epochs = root / "plain-none-1/leader-epoch-checkpoint"
+    version, count, *entries = epochs.read_text().split("\n")
+    if later == "gone":
+        epochs.unlink()
+    elif later:
+        epochs.write_text("\n".join([version, str(int(count) + 1), *entries[:-1], later, ""]))
+    made = rmqctl("repair", root, "--apply", "-o", "json")
+    assert made.exit_code == 0, made.output
+    (step,) = (step for step in json.loads(made.stdout)["steps"] if step["id"] == "checkpoint.beyond-end")
+    source = f"from plain-none-1/{log.name}{ending}"
+    assert (
+        step["what"]
+        == "end the log at offset 127"
+        + {
+            "": f": 8 offsets {source}",
+            "9 123": f": 4 offsets {source}, empty batches for the others",
+            "gone": " with an empty batch for 119 to 126",
+        }[later]
+    )
+    assert later or log.read_bytes() == whole
+    assert ends(root)["plain-none", 1] == 127
+
+
+def test_a_log_of_which_only_left_over_files_are_there_comes_back(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    (log,) = (root / "default-geom-0").glob("*.log")
+    whole = log.read_bytes()
+    log.rename(f"{log}.deleted")
+    assert "directory.lost-log" in rmqctl("verify", root, "-o", "jsonl").stdout
+    other = tmp_path / "other"
+    golden.copy_tree(root, other)
+    (other / "default-geom-0/leader-epoch-checkpoint").write_text("0\n2\n0 0\n4 3\n")
+    assert rmqctl("repair", root, "--apply", "-o", "json").exit_code == 0
+    assert log.read_bytes() == whole
+    rmqctl("repair", other, "--apply", "-o", "json")
+    assert not list((other / "default-geom-0").glob("*.log")), "another leader wrote there later"
+
+
 def test_a_wrong_checkpoint_moves_no_end(rmqctl: Rmqctl, tmp_path: Path) -> None:
     root = golden.unpack("4.3.1-clean", tmp_path)
     before, path = ends(root), root / "replication-offset-checkpoint"
