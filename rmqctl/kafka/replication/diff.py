@@ -210,10 +210,18 @@ class Diff:
             return
         ends = [log.replayed.log_end_offset - 1 for log in logs if log is not None]
         at = min(ends)
+        if at < 0:
+            return  # one of them has no record
         one, two = (metadata_image(log, at) for log in logs if log is not None)
-        self.metadata = {"offset": at, "end_a": ends[0] + 1, "end_b": ends[1] + 1, "differences": 0}
-        if one.offset != at or two.offset != at or one.problems or two.problems:
-            self.metadata["differences"] = None  # one of them begins later, or cannot be replayed
+        self.metadata = {"offset": at, "end_a": ends[0] + 1, "end_b": ends[1] + 1, "differences": 0, "problem": None}
+        for letter, side, image in (("A", self.a, one), ("B", self.b, two)):
+            if image.offset == at and not image.problems:
+                continue
+            wrong = image.problems[0] if image.problems else None
+            why = f"it begins at offset {image.offset}" if wrong is None else f"{wrong.file}: {wrong.message}"
+            self.metadata |= {"differences": None, "problem": self.metadata["problem"] or f"{letter}: {why}"}
+            side.damaged = max(side.damaged, 1)
+        if self.metadata["differences"] is None:
             return
         file = logs[0].partition.logs[-1].name
         rows = zip(image_document(one).items(), image_document(two).values(), strict=True)

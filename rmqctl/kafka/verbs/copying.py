@@ -148,7 +148,7 @@ def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
         yield f"first difference: {label} at offset {offset}" + (f", and in {more:,} more partitions" if more else "")
     metadata = s["metadata"]
     if metadata is not None and metadata["differences"] is None:
-        yield "the metadata of the two cannot be replayed to one offset, and was not compared"
+        yield f"the metadata of the two was not compared at offset {metadata['offset']}: {metadata['problem']}"
     elif metadata is not None:
         yield f"metadata at offset {metadata['offset']}: {number_of(metadata['differences'], 'difference')}"
     for letter, side in (("A", s["a"]), ("B", s["b"])):

@@ -38,7 +38,7 @@ def test_replica_that_lags_and_controllers_of_one_history(rmqctl: Rmqctl) -> Non
     assert set(ids) == {"diff.only-b"}
     assert found["first_divergence"]["plain-none-0"] == 124
     assert found["records"]["only_b"]["partitions"]["plain-none-0"] == {"from": 124, "to": 138, "records": 15}
-    assert found["metadata"] == {"offset": 425, "end_a": 426, "end_b": 568, "differences": 0}
+    assert found["metadata"] == {"offset": 425, "end_a": 426, "end_b": 568, "differences": 0, "problem": None}
 
 
 def test_controllers_that_part(rmqctl: Rmqctl, tmp_path: Path) -> None:
@@ -66,6 +66,25 @@ def test_controllers_that_part(rmqctl: Rmqctl, tmp_path: Path) -> None:
     assert any(
         "config topic" in row["message"] and "retention.mz is only in A" in row["message"] for row in found["rows"]
     )
+
+
+@pytest.mark.parametrize("kind", ["a bit", "cut"])
+def test_controllers_with_a_damaged_snapshot_are_not_called_equal(kind: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("3.9.2-clean", tmp_path)
+    snapshot = max(root.glob("__cluster_metadata-0/*.checkpoint"))
+    data = snapshot.read_bytes()
+    snapshot.write_bytes(data[:3000] if kind == "cut" else data[:3000] + bytes([data[3000] ^ 1]) + data[3001:])
+    for places, letter in (
+        ((golden.pristine("3.9.2-clean"), root), "B"),
+        ((root, golden.pristine("3.9.2-clean")), "A"),
+    ):
+        done = rmqctl("diff", *places)
+        assert done.exit_code == 1
+        assert (
+            f"the metadata of the two was not compared at offset 393: {letter}: __cluster_metadata-0/{snapshot.name}"
+            in (done.stdout)
+        )
+        assert done.stdout.endswith("A and B are equal where both could be compared\n")
 
 
 def test_flipped_bit_is_damage_on_one_side_and_the_batch_only_on_the_other(rmqctl: Rmqctl, tmp_path: Path) -> None:
