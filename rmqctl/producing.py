@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import math
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from time import monotonic
@@ -164,6 +167,59 @@ def _expanded(topics: tuple[str, ...]) -> tuple[str, ...]:
             numbers = range(int(match[1]), int(match[2]) + 1)
             found += _expanded(tuple(topic[: match.start()] + str(n) + topic[match.end() :] for n in numbers))
     return tuple(found)
+
+
+class JsonObject:
+    """One line that ``dump -o jsonl`` printed, or a hand wrote, as an object; says which of its fields is wrong."""
+
+    def __init__(self, line: bytes, where: str) -> None:
+        """Take a line.
+
+        Args:
+            where: what to call it in refusals.
+
+        Raises:
+            Refused: it is no JSON object.
+        """
+        self.where = where
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise Refused(f"{where}: not JSON ({error}); nothing of this line was written") from error
+        if not isinstance(document, dict):
+            raise Refused(f"{where}: not a JSON object; nothing of this line was written")
+        self.document: Mapping[str, Any] = document
+
+    def wrong(self, name: str, why: str) -> Refused:
+        """Return the refusal of a field."""
+        return Refused(f"{self.where}, field {name}: {why}; nothing of this line was written")
+
+    def is_row(self, kind: str, others: Collection[str]) -> bool:
+        """Whether the object is a row of a kind, or says nothing of it, and not of another kind that `dump` shows."""
+        found = self.document.get("kind", kind)
+        if found != kind and not (isinstance(found, str) and found in others):
+            raise self.wrong("kind", f"is {found!r}, no row of a dumped log")
+        return bool(found == kind)
+
+    def number(self, name: str, least: int, limit: int) -> int | None:
+        """Return a whole number from ``least`` up to, and without, ``limit``; None where there is none."""
+        value = self.document.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < limit:
+            raise self.wrong(name, "not a whole number that fits")
+        return value
+
+    def raw(self, name: str, value: Any, neither: str = 'neither text nor {"base64": "..."}') -> bytes:
+        """Return the bytes that a value of a field stands for: text, or base64 where they are none."""
+        if isinstance(value, str):
+            return value.encode("utf-8", "surrogatepass")
+        if isinstance(value, dict) and isinstance(value.get("base64"), str) and len(value) == 1:
+            try:
+                return base64.b64decode(value["base64"], validate=True)
+            except (binascii.Error, ValueError) as error:
+                raise self.wrong(name, f"is not base64 ({error})") from error
+        raise self.wrong(name, neither)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ BY_FIELD = {
     "misspelt": (message(tag="a"), "tag: is no field of a message"),
     "kind": (message(kind="letter"), "kind: is 'letter'"),
     "queue unit": ('{"kind":"queue_unit","topic":"T"}', "kind: is 'queue_unit'"),
+    "a list for a kind": (message(kind=[]), "kind: is []"),
     "shown, of another type": (message(size="12"), "size: not a whole number"),
     "a flag of another type": (message(body_crc_ok=1), "body_crc_ok: not true or false"),
     "cut body": (message(body_truncated=True), "body_truncated: the body is not whole"),

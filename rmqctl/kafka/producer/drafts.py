@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 from typing import Any, NamedTuple
 
-from rmqctl.errors import Refused
+from rmqctl.producing import JsonObject
 
 Header = tuple[bytes, bytes | None]
 NOISE, STEP = 1 << 22, 1031
@@ -159,78 +156,44 @@ def from_jsonl(lines: Iterable[bytes], name: str, *, needs_topic: bool = True) -
                 yield reader.draft(needs_topic=needs_topic)
 
 
-class _Reader:
-    """Takes the fields of one object, and says which is wrong."""
-
-    def __init__(self, line: bytes, where: str) -> None:
-        self._where = where
-        try:
-            document = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise Refused(f"{where}: not JSON ({error}); nothing of this line was written") from error
-        if not isinstance(document, dict):
-            raise Refused(f"{where}: not a JSON object; nothing of this line was written")
-        self._document: Mapping[str, Any] = document
-
-    def _wrong(self, name: str, wanted: str) -> Refused:
-        return Refused(f"{self._where}, field {name}: {wanted}; nothing of this line was written")
+class _Reader(JsonObject):
+    """Takes the fields of one object."""
 
     def is_record(self) -> bool:
         """Whether the object is a record that a producer sent."""
-        kind = self._document.get("kind", "record")
-        if kind != "record" and kind not in _OTHER_KINDS:
-            raise self._wrong("kind", f"is {kind!r}, no row of a dumped log")
-        return kind == "record" and self._document.get("control_type") is None
+        return self.is_row("record", _OTHER_KINDS) and self.document.get("control_type") is None
 
     def draft(self, *, needs_topic: bool) -> Draft:
-        for name, value in self._document.items():
+        for name, value in self.document.items():
             if name in _PARTIAL:
-                raise self._wrong(name, _PARTIAL[name])
+                raise self.wrong(name, _PARTIAL[name])
             if name in _SHOWN:
                 if value is not None and type(value) is not _SHOWN[name]:
-                    raise self._wrong(name, f"not of type {_SHOWN[name].__name__}")
+                    raise self.wrong(name, f"not of type {_SHOWN[name].__name__}")
             elif name not in _TAKEN:
-                raise self._wrong(name, "is no field of a record")
-        topic = self._document.get("topic")
+                raise self.wrong(name, "is no field of a record")
+        topic = self.document.get("topic")
         if topic is not None and not isinstance(topic, str):
-            raise self._wrong("topic", "not text")
+            raise self.wrong("topic", "not text")
         if needs_topic and not topic:
-            raise self._wrong("topic", "is missing (or give --topic)")
+            raise self.wrong("topic", "is missing (or give --topic)")
         for name in ("key", "value"):
-            if name not in self._document:
-                raise self._wrong(name, "is missing (null for none)")
-        key, value = (self._raw(name, self._document[name]) for name in ("key", "value"))
-        time, partition = self._number("timestamp", _LONG), self._number("partition", 1 << 31)
-        return Draft(key, value, self._headers(), time, topic, partition, self._where)
+            if name not in self.document:
+                raise self.wrong(name, "is missing (null for none)")
+        key, value = (self._bytes(name, self.document[name]) for name in ("key", "value"))
+        time, partition = self.number("timestamp", -1, _LONG), self.number("partition", 0, 1 << 31)
+        return Draft(key, value, self._headers(), time, topic, partition, self.where)
 
-    def _number(self, name: str, limit: int) -> int | None:
-        value = self._document.get(name)
-        if value is None:
-            return None
-        low = -1 if name == "timestamp" else 0
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value < limit:
-            raise self._wrong(name, "not a whole number that fits")
-        return value
-
-    def _raw(self, name: str, value: Any) -> bytes | None:
-        if value is None:
-            return None
-        if isinstance(value, str):
-            return value.encode("utf-8", "surrogatepass")
-        if isinstance(value, dict) and isinstance(value.get("base64"), str) and len(value) == 1:
-            try:
-                return base64.b64decode(value["base64"], validate=True)
-            except (binascii.Error, ValueError) as error:
-                raise self._wrong(name, f"is not base64 ({error})") from error
-        raise self._wrong(name, 'neither text, null, nor {"base64": "..."}')
+    def _bytes(self, name: str, value: Any) -> bytes | None:
+        return None if value is None else self.raw(name, value, 'neither text, null, nor {"base64": "..."}')
 
     def _headers(self) -> tuple[Header, ...]:
-        value = self._document.get("headers")
+        value = self.document.get("headers")
         if value is None:
             return ()
         if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
-            raise self._wrong("headers", "not a list of pairs of name and value")
-        found = [(self._raw("headers", name), self._raw("headers", content)) for name, content in value]
+            raise self.wrong("headers", "not a list of pairs of name and value")
+        found = [(self._bytes("headers", name), self._bytes("headers", content)) for name, content in value]
         if any(name is None for name, _ in found):
-            raise self._wrong("headers", "a header has no name")
+            raise self.wrong("headers", "a header has no name")
         return tuple((name or b"", content) for name, content in found)

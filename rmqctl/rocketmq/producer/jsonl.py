@@ -6,16 +6,12 @@ others is refused by its line and name before anything of the line is written.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import ipaddress
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from formats.rocketmq.message import SysFlag
 from formats.rocketmq.properties import PAIR_END
-from rmqctl.errors import Refused
+from rmqctl.producing import JsonObject
 from rmqctl.rocketmq.dump.record import transaction
 from rmqctl.rocketmq.engine.config import Host
 from rmqctl.rocketmq.engine.message import LOCALHOST, MAX_QUEUES
@@ -24,7 +20,6 @@ from rmqctl.rocketmq.producer.drafts import Draft
 _INT = 1 << 31
 _LONG = 1 << 63
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
-_TEXT_OR_BASE64 = 'neither text nor {"base64": "..."}'
 CRC_PROPERTY = "__CRC32#"
 """What a record with a CRC of its own ends with; made again for each place."""
 
@@ -73,19 +68,9 @@ def from_jsonl(lines: Iterable[bytes], name: str, *, needs_topic: bool = True) -
     """
     for number, line in enumerate(lines, 1):
         if line.strip():
-            reader = _Reader(_object(line, f"{name}, line {number}"), f"{name}, line {number}")
-            if reader.is_message():
+            reader = _Reader(line, f"{name}, line {number}")
+            if reader.is_row("message", _OTHER_KINDS):
                 yield reader.draft(needs_topic=needs_topic)
-
-
-def _object(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        document = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"{where}: not JSON ({error}); nothing of this line was written") from error
-    if not isinstance(document, dict):
-        raise Refused(f"{where}: not a JSON object; nothing of this line was written")
-    return document
 
 
 def _escaped(text: str) -> str:
@@ -93,23 +78,13 @@ def _escaped(text: str) -> str:
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
 
 
-class _Reader:
-    """Takes the fields of one object, and says which is wrong."""
-
-    def __init__(self, document: Mapping[str, Any], where: str) -> None:
-        self._document, self._where = document, where
-
-    def is_message(self) -> bool:
-        """Whether the object is a message and not another row of a dumped log."""
-        kind = self._document.get("kind", "message")
-        if kind != "message" and kind not in _OTHER_KINDS:
-            raise self._wrong("kind", f"is {kind!r}, no row of a dumped log")
-        return bool(kind == "message")
+class _Reader(JsonObject):
+    """Takes the fields of one object."""
 
     def draft(self, *, needs_topic: bool) -> Draft:
         self._check_names()
-        if needs_topic and not self._document.get("topic"):
-            raise self._wrong("topic", "is missing (or give --topic)")
+        if needs_topic and not self.document.get("topic"):
+            raise self.wrong("topic", "is missing (or give --topic)")
         found = Draft(
             body=self._bytes("body"),
             topic=self._topic(),
@@ -125,87 +100,69 @@ class _Reader:
             sys_flag=self._number("sys_flag", _INT) or 0,
             compression=self._compression(),
             stored=True,
-            ordered="physical_offset" in self._document,
-            origin=self._where,
+            ordered="physical_offset" in self.document,
+            origin=self.where,
         )
         self._check_flags(found.sys_flag)
         return found
 
     def _check_names(self) -> None:
         """Refuse what no message has, what is of another type, and bodies that are not whole."""
-        for name, value in self._document.items():
+        for name, value in self.document.items():
             if name in _PARTIAL:
-                raise self._wrong(name, _PARTIAL[name])
+                raise self.wrong(name, _PARTIAL[name])
             if name in _SHOWN:
                 types, word = _SHOWN[name]
                 if value is not None and (type(value) not in types):
-                    raise self._wrong(name, f"not {word}")
+                    raise self.wrong(name, f"not {word}")
             elif name not in _TAKEN:
-                raise self._wrong(name, "is no field of a message")
+                raise self.wrong(name, "is no field of a message")
 
     def _check_flags(self, sys_flag: int) -> None:
         """Refuse what says something else than SYSFLAG, which is what is stored."""
-        shown = self._document.get("transaction")
+        shown = self.document.get("transaction")
         if shown is not None and shown != transaction(sys_flag):
-            raise self._wrong("transaction", f"is {shown!r}, but sys_flag says {transaction(sys_flag)!r}")
-        if self._document.get("inner") is not None and not sys_flag & _INNER_BATCH:
-            raise self._wrong("inner", f"but sys_flag has no {_INNER_BATCH:#x}: the record is no inner batch")
+            raise self.wrong("transaction", f"is {shown!r}, but sys_flag says {transaction(sys_flag)!r}")
+        if self.document.get("inner") is not None and not sys_flag & _INNER_BATCH:
+            raise self.wrong("inner", f"but sys_flag has no {_INNER_BATCH:#x}: the record is no inner batch")
 
     def _topic(self) -> str | None:
         topic = self._text("topic")
         if topic is not None and not topic.isascii() and any("\ud800" <= c <= "\udfff" for c in topic):
-            raise self._wrong("topic", "is not UTF-8 text")
+            raise self.wrong("topic", "is not UTF-8 text")
         return topic
 
     def _queue_id(self) -> int | None:
         number = self._number("queue_id", _INT)
         if number is not None and number < 0:
-            raise self._wrong("queue_id", "is below 0")
+            raise self.wrong("queue_id", "is below 0")
         if number is not None and number >= MAX_QUEUES:
-            raise self._wrong("queue_id", f"is above {MAX_QUEUES - 1}")
+            raise self.wrong("queue_id", f"is above {MAX_QUEUES - 1}")
         return number
 
-    def _wrong(self, name: str, wanted: str) -> Refused:
-        return Refused(f"{self._where}, field {name}: {wanted}; nothing of this line was written")
-
     def _number(self, name: str, limit: int) -> int | None:
-        value = self._document.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, int) or isinstance(value, bool) or not -limit <= value < limit:
-            raise self._wrong(name, "not a whole number that fits")
-        return value
+        return self.number(name, -limit, limit)
 
     def _text(self, name: str) -> str | None:
-        value = self._document.get(name)
+        value = self.document.get(name)
         if value is None:
             return None
-        raw = self._raw(name, value)
+        raw = self.raw(name, value)
         return raw.decode("utf-8", "surrogateescape")
 
     def _bytes(self, name: str) -> bytes:
-        if name not in self._document:
-            raise self._wrong(name, "is missing (dump it with --body)")
-        return self._raw(name, self._document[name])
-
-    def _raw(self, name: str, value: Any) -> bytes:
-        if isinstance(value, str):
-            return value.encode("utf-8", "surrogatepass")
-        if isinstance(value, dict) and isinstance(value.get("base64"), str) and len(value) == 1:
-            try:
-                return base64.b64decode(value["base64"], validate=True)
-            except (binascii.Error, ValueError) as error:
-                raise self._wrong(name, f"is not base64 ({error})") from error
-        raise self._wrong(name, _TEXT_OR_BASE64)
+        if name not in self.document:
+            raise self.wrong(name, "is missing (dump it with --body)")
+        return self.raw(name, self.document[name])
 
     def _properties(self) -> dict[str, str]:
-        value = self._document.get("properties")
+        value = self.document.get("properties")
         found: dict[str, str] = {}
         if isinstance(value, dict):
             for name, text in value.items():
-                found[_escaped(name)] = self._raw(f"properties.{name}", text).decode("utf-8", "surrogateescape")
+                found[_escaped(name)] = self.raw(f"properties.{name}", text).decode("utf-8", "surrogateescape")
         elif value is not None:
-            raise self._wrong("properties", "not an object of names and values")
+            raise self.wrong("properties", "not an object of names and values")
         found.pop(CRC_PROPERTY, None)
         for name, text in found.items():
             self._check_property(name, text)
@@ -213,9 +170,9 @@ class _Reader:
 
     def _check_property(self, name: str, text: str) -> None:
         if not name or not text:
-            raise self._wrong(f"properties.{name}", "name or value is empty, and would not be read again")
+            raise self.wrong(f"properties.{name}", "name or value is empty, and would not be read again")
         if "\x01" in name or PAIR_END.decode() in name + text:
-            raise self._wrong(f"properties.{name}", "has a separator of properties, 0x01 or 0x02; leave it out")
+            raise self.wrong(f"properties.{name}", "has a separator of properties, 0x01 or 0x02; leave it out")
 
     def _with_shown(self, found: dict[str, str]) -> dict[str, str]:
         """Keys, tags and unique key given only beside the properties, as in an object written by hand."""
@@ -223,44 +180,44 @@ class _Reader:
         if keys and "KEYS" not in found:
             found["KEYS"] = " ".join(keys)
         elif keys and keys != [key for key in found["KEYS"].split(" ") if key]:
-            raise self._wrong("keys", "differ from properties.KEYS")
+            raise self.wrong("keys", "differ from properties.KEYS")
         for name, key in (("tags", "TAGS"), ("unique_key", "UNIQ_KEY")):
             value = self._text(name)
             if value and found.setdefault(key, value) != value:
-                raise self._wrong(name, f"differs from properties.{key}")
+                raise self.wrong(name, f"differs from properties.{key}")
             if value is not None:
                 self._check_shown(name, value)
         return found
 
     def _keys(self) -> list[str]:
         """Return the parts of KEYS, none of which may have the blank that divides them."""
-        value = self._document.get("keys")
+        value = self.document.get("keys")
         if not isinstance(value, list | None):
-            raise self._wrong("keys", "not a list")
-        found = [self._raw("keys", part).decode("utf-8", "surrogateescape") for part in value or ()]
+            raise self.wrong("keys", "not a list")
+        found = [self.raw("keys", part).decode("utf-8", "surrogateescape") for part in value or ()]
         for part in found:
             if not part or " " in part:
-                raise self._wrong("keys", f"{part!r} is empty or has a blank, which divides keys; give each by itself")
+                raise self.wrong("keys", f"{part!r} is empty or has a blank, which divides keys; give each by itself")
             self._check_shown("keys", part)
         return found
 
     def _check_shown(self, name: str, value: str) -> None:
         if PAIR_END.decode() in value:
-            raise self._wrong(name, "has the separator of properties 0x02; leave it out")
+            raise self.wrong(name, "has the separator of properties 0x02; leave it out")
 
     def _host(self, name: str) -> Host | None:
-        value = self._document.get(name)
+        value = self.document.get(name)
         if value is None:
             return None
         try:
             return Host.parse(value)
         except (ValueError, AttributeError, ipaddress.AddressValueError) as error:
-            raise self._wrong(name, "not an address and port such as 127.0.0.1:10911") from error
+            raise self.wrong(name, "not an address and port such as 127.0.0.1:10911") from error
 
     def _compression(self) -> str:
-        value = self._document.get("compression", "none")
+        value = self.document.get("compression", "none")
         if value not in ("none", "zlib", "lz4", "zstd"):
-            raise self._wrong("compression", "none of none, zlib, lz4, zstd")
+            raise self.wrong("compression", "none of none, zlib, lz4, zstd")
         return str(value)
 
 
