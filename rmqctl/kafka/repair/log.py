@@ -25,7 +25,7 @@ from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey
 from rmqctl.kafka.repair.transactions import Endings, with_markers
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step, changes
 
-_PIECE = 8 << 20
+_PIECE, _DELETED = 8 << 20, ".deleted"
 _MOST_OFFSETS = 1 << 20
 _MOST_NO_OPS = 1 << 16
 """Records that are made for one destroyed range of the metadata log: a damaged base offset may claim any number."""
@@ -213,8 +213,16 @@ class LogMender:
 
     def _cut(self, lost: Range) -> Filling:
         loses = self._held(lost.parts)
-        what = f"end the file at {lost.begin}"
-        return Filling(lost, b"", what, f"{lost.parts[0].message}; nothing sound follows in the log", loses)
+        what, why = f"end the file at {lost.begin}", f"{lost.parts[0].message}; nothing sound follows in the log"
+        for source in self.sources:
+            held = source.batches(lost.first, -1) if source.is_leftover else []
+            if held:
+                name = source.survey.files[0].name.removesuffix(_DELETED)
+                why += (
+                    f"; {source.name} has offsets {held[0].base_offset} to {held[-1].last_offset}, which a broker may "
+                    f"have cut off: to have them, copy it as {name} into a directory of its own, and salvage both"
+                )
+        return Filling(lost, b"", what, why, loses)
 
     def _bridged(self, lost: Range) -> Filling:
         epoch, timestamp = self._epoch(lost), self._timestamp(lost)

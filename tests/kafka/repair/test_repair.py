@@ -162,6 +162,29 @@ def test_a_replica_gives_back_what_was_destroyed(tmp_path: Path) -> None:
         assert log.read_bytes() == (golden.pristine("3.9.2-crash") / "plain-none-0" / log.name).read_bytes()
 
 
+def test_a_deleted_copy_with_records_of_a_torn_end_is_named(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """Nobody knows whether a broker cut them, so repair does not take them; salvage does as it says."""
+    root = golden.unpack("3.9.2-crash", tmp_path)
+    log = root / "ooo-ts-0/00000000000000000119.log"
+    data, end = log.read_bytes(), opened(root).partition("ooo-ts", 0)
+    assert end is not None
+    count = int(Survey(end).columns["last_offset"][-1]) + 1
+    log.with_name(f"{log.name}.deleted").write_bytes(data)
+    log.write_bytes(data[:526])
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    found = plan_repair(opened(root), RepairOptions(RELEASE), staged)
+    why = next(step.why for step in found.plan.steps if step.what == "end the file at 271")
+    assert f"ooo-ts-0/{log.name}.deleted has offsets 122 to {count - 1}, which a broker may have cut off" in why
+    aside = tmp_path / "aside" / "ooo-ts-0"
+    aside.mkdir(parents=True)
+    shutil.copy(log.with_name(f"{log.name}.deleted"), aside / log.name)
+    assert rmqctl("salvage", root, aside.parent, tmp_path / "made").exit_code in {0, 1}
+    saved = opened(tmp_path / "made").partition("ooo-ts", 0)
+    assert saved is not None
+    assert int(Survey(saved).columns["last_offset"][-1]) + 1 == count
+
+
 def test_another_history_is_no_replica(tmp_path: Path) -> None:
     root = golden.unpack("3.9.2-crash", tmp_path)
     _overwrite(root / "plain-none-0/00000000000000000047.log", 300, bytes(700))
