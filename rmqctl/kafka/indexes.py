@@ -17,7 +17,7 @@ from crc32c import crc32c
 from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry, entry_dtype
 from formats.kafka.producer_snapshot import CRC_FROM, VERSION, ProducerEntry, SnapshotHead, producer_dtype
 from formats.layout import StructPlan, plan_of
-from rmqctl.files.local import ByteSource
+from rmqctl.files.local import ByteSource, without_room
 from rmqctl.kafka.block import Ints
 
 MAX_INDEX = 1 << 30
@@ -107,7 +107,7 @@ def _slots(source: ByteSource, schema: Any) -> tuple[npt.NDArray[np.void], int, 
     size = min(source.size(), MAX_INDEX)
     data = used_part(source, size)
     whole = size // dtype.itemsize
-    used = len(data[: whole * dtype.itemsize].rstrip(b"\0"))
+    used = len(without_room(data[: whole * dtype.itemsize]))
     if len(data) == size:
         slots = np.frombuffer(data, dtype, whole)
     else:  # the system gives zeros without writing them

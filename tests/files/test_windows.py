@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.files.local import BytesSource, LocalFile
+from rmqctl.files.local import BytesSource, LocalFile, without_room
 from rmqctl.files.windows import Windows
 
 
@@ -49,3 +49,24 @@ def test_a_window_has_room_after_it_and_little_is_read_beyond_the_split() -> Non
     assert window.tobytes() == data[10 : 1000 + (64 << 10)]
     assert len(windows.padded(window)) == len(window) + 16
     assert windows.read(len(data) - 4, 100).tobytes() == data[-4:]
+
+
+def test_little_is_read_of_a_hole_at_the_end_of_a_window(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with path.open("wb") as file:
+        file.write(b"begin" * 10_000)
+        file.truncate(1 << 30)
+    windows = Windows(LocalFile(path), most=4 << 20, overlap=64)
+    assert 50_000 < windows.usual(0) < 128 << 10
+    assert windows.usual(1 << 29) <= 32 << 10  # a hole alone
+    with path.open("r+b") as file:
+        file.seek(3 << 20)
+        file.write(b"more")
+    assert windows.usual(0) == 4 << 20  # with data after it, it is read as the zeros that it is
+
+
+@pytest.mark.parametrize("held", [0, 1, 4095, 4096, 4097, 20_000])
+@pytest.mark.parametrize("room", [0, 1, 4095, 4096, 10_000])
+def test_bytes_without_the_room_after_them(held: int, room: int) -> None:
+    data = (b"\0" * 5000 + b"x" * held)[-held:] if held else b""
+    assert without_room(data + bytes(room)) == (data + bytes(room)).rstrip(b"\0")

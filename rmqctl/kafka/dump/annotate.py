@@ -16,7 +16,7 @@ from formats.kafka.message_set import head_plan
 from formats.kafka.producer_snapshot import CRC_FROM, ProducerEntry, SnapshotHead
 from formats.kafka.record_batch import HEADER_SIZE, Attributes, Codec, header_plan
 from formats.layout import Run, plan_of
-from rmqctl.files.local import ByteSource
+from rmqctl.files.local import ByteSource, without_room
 from rmqctl.hexview.annotation import RAW_LIMIT, Annotation, Group, Value
 from rmqctl.kafka.block import Block, Gap, GapKind
 from rmqctl.kafka.codecs import codec_name, inflate
@@ -257,7 +257,7 @@ def _table(name: str, source: ByteSource, entry: str, schema: Any, *, base: int)
     run = plan_of(schema).runs[0]
     size = run.packer.size
     data = source.read_at(0, source.size())
-    used = -(-len(data.rstrip(b"\0")) // size) * size
+    used = -(-len(without_room(data)) // size) * size
     for number, at in enumerate(range(0, min(used, len(data)), size)):
         raw = data[at : at + size]
         notes = _Notes(name, at, raw, (entry,), Group(entry, at, len(raw), f"number {number}", wrong=len(raw) < size))

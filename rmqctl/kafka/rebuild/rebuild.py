@@ -14,6 +14,7 @@ from pathlib import Path
 
 from formats.kafka.checkpoint import PartitionOffset, format_offsets, parse_offsets
 from formats.kafka.directory_files import METADATA_TOPIC_ID, format_partition_metadata
+from rmqctl.files.local import without_room
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import CHECKPOINTS, DirectoryState, FileKind
@@ -258,7 +259,7 @@ class _Rebuild:
             return
         stored = read_text(file)
         finding = next(iter(self.wrong.get(name, ())), None)
-        is_room = growing and finding is None and stored.rstrip(b"\0") == content.rstrip(b"\0")
+        is_room = growing and finding is None and without_room(stored) == without_room(content)
         is_equal = stored == content or is_room
         if is_equal:
             self.found.changes.append(Change(name, "equal", content))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rmqctl.errors import Refused
+from rmqctl.files.local import without_room
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import LogDirectory
 from rmqctl.kafka.file_names import FileKind, meaning_of
@@ -46,7 +47,7 @@ def _steps(partition: RecoveredPartition, found: Recovery) -> Iterator[Step]:
         yield Step("recover.file", place + name, "move out", why, (Quarantine(place + name),))
     for name in changed.created:
         content = _at_rest(partition, name)
-        edit = Create(place + name, b"".join(content.pieces()).rstrip(b"\0"), size=content.size)
+        edit = Create(place + name, without_room(b"".join(content.pieces())), size=content.size)
         edits = (Quarantine(place + name), edit) if place + name in dangling else (edit,)
         yield Step("recover.file", place + name, "make", f"a {found.release} broker makes it", edits)
     for name in changed.changed:

@@ -17,7 +17,7 @@ import numpy as np
 from formats.kafka.indexes import OffsetIndexEntry, TimeIndexEntry, entry_dtype
 from formats.kafka.producer_snapshot import producer_dtype
 from formats.kafka.record_batch import MAGIC_AT, Attributes
-from rmqctl.files.local import BytesSource
+from rmqctl.files.local import BytesSource, without_room
 from rmqctl.files.tree import read_head
 from rmqctl.kafka.block import INT_MAX, SLACK, Block, Flags, Ints
 from rmqctl.kafka.directory import LogFile, Partition
@@ -296,7 +296,7 @@ class _Window:
             if index is None or index.size == 0:
                 continue
             data = self._bytes(index, int(self.files.partition[number]))
-            used = -(-len(data.rstrip(b"\0")) // size)
+            used = -(-len(without_room(data)) // size)
             if index.size % size or (used * size != index.size and not growing[number]):
                 self.bad[self.files.partition[number]] = True
                 continue

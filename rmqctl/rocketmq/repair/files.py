@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from formats.rocketmq.consumequeue import PRE_BLANK
+from rmqctl.files.local import without_room
 from rmqctl.files.tree import Entry, LocalTree
 from rmqctl.findings import Finding
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step
@@ -289,7 +290,7 @@ class _Filler:
         count = len(made.placed)
         what = f"make the file anew with {number_of(count, 'placeholder')}"
         why = "its messages are lost, but their queue offsets stay taken, and no other record moves"
-        edit = Create(name, made.data.rstrip(b"\0"), size=self.size)
+        edit = Create(name, without_room(made.data), size=self.size)
         return Step(LOG_GAP.id, name, what, why, (edit,), loses=count + len(made.unplaced))
 
     def _light(self, physical: int) -> list[QueueReference]:
