@@ -14,7 +14,7 @@ import os
 import pickle
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from mmap import mmap
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # small logs are read by this process alone, which then need 
 
 PartT = TypeVar("PartT")
 ResultT = TypeVar("ResultT")
+Share = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""Does work on many items somewhere else; gives the results in the order of the items. All of it is pickled."""
 SLOT = 32 << 20
 """Bytes of shared memory for one result; a larger one goes through the pipe. Pages that stay unused cost nothing."""
 _LINE = 64
@@ -298,3 +300,30 @@ def _put(arrays: list[memoryview], memory: mmap, begin: int) -> list[tuple[int, 
     for (start, stop), array in zip(places, arrays, strict=True):
         memory[begin + start : begin + stop] = array
     return places
+
+
+# --- how much of a log tasks have gone through ----------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Tally:
+    """Messages, and bytes of log."""
+
+    messages: int = 0
+    bytes: int = 0
+
+
+_here = Tally()  # of this process since the last call of taken()
+
+
+def note(messages: int, size: int) -> None:
+    """Note that a task has read so many messages and bytes of log."""
+    _here.messages += messages
+    _here.bytes += size
+
+
+def taken() -> Tally:
+    """Return what was noted in this process since the last call."""
+    found = Tally(_here.messages, _here.bytes)
+    _here.messages = _here.bytes = 0
+    return found

@@ -7,7 +7,7 @@ here knows a family, or Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from rmqctl.arrow import ArrowTable
 from rmqctl.errors import RmqctlError, WrongUsage
+from rmqctl.parallel import Share
 
 FORMATS: dict[str, str] = {"rocketmq": "rmqctl.rocketmq.tables.tables", "kafkalog": "rmqctl.kafka.tables.tables"}
 """Formats by the name that ``spark.read.format`` takes, each with the module that has ``tables_of(given)``."""
@@ -39,8 +40,6 @@ _DATED = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]|$)")
 
 Places = dict[str, int]
 """How far a log is read: offsets, by the name of what they count in. JSON has them as they are."""
-Share = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
-"""Does work on many items somewhere else; gives the results in the order of the items. All of it is pickled."""
 
 
 class BadOption(RmqctlError, ValueError):
@@ -542,30 +541,3 @@ _STREAM: dict[str, tuple[str, Callable[[str], Any]]] = {
     "failondataloss": ("fail_on_loss", flag),
     "maxbytespertrigger": ("most_bytes", split_size),
 }
-
-
-# --- how much of a log tasks have gone through ----------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Tally:
-    """Messages, and bytes of log."""
-
-    messages: int = 0
-    bytes: int = 0
-
-
-_here = Tally()  # of this process since the last call of taken()
-
-
-def note(messages: int, size: int) -> None:
-    """Note that a task has read so many messages and bytes of log."""
-    _here.messages += messages
-    _here.bytes += size
-
-
-def taken() -> Tally:
-    """Return what was noted in this process since the last call."""
-    found = Tally(_here.messages, _here.bytes)
-    _here.messages = _here.bytes = 0
-    return found

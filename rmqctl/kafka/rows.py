@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from formats.kafka.internal_records import INTERNAL_TOPICS, decode_control, decode_record
 from formats.kafka.metadata_messages import CONTROL_NAMES
@@ -18,6 +17,9 @@ from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.records import Records
 from rmqctl.text import Fields, Text, raw, text_or_base64
+
+if TYPE_CHECKING:  # rows of batches do without
+    import pyarrow as pa
 
 _INLINE = 12
 
@@ -29,6 +31,8 @@ def binary_of(data: Bytes8, at: Ints, size: Ints) -> pa.BinaryArray:
     They are made as Arrow's views (a length, then the string itself up to 12 bytes, else a prefix that nobody looks
     at, the number of the buffer and the offset), which its cast turns into one run of bytes.
     """
+    import pyarrow as pa
+
     count = len(at)
     if not count:
         return pa.array([], pa.binary())

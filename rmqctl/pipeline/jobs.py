@@ -18,11 +18,12 @@ from uuid import uuid4
 import pyarrow as pa
 
 from rmqctl.errors import RmqctlError
+from rmqctl.parallel import Share, Tally, taken
 from rmqctl.pipeline import Cluster
 from rmqctl.pipeline.cluster import SparkFailure, cores_of, is_running, log_file, start
 from rmqctl.pipeline.data_source import conform, settle, spark_schema
 from rmqctl.pipeline.mounted import BadQuery
-from rmqctl.tables import Share, Table, Tally, taken
+from rmqctl.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

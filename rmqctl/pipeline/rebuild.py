@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from rmqctl.parallel import note as note_read
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.jobs import tasks
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Key
@@ -39,7 +40,6 @@ from rmqctl.rocketmq.store.files import QUEUES, QUEUES_EXT, RocketMQStore
 from rmqctl.rocketmq.store.geometry import Geometry, IndexGeometry
 from rmqctl.rocketmq.tables.splits import log_splits
 from rmqctl.rocketmq.verify.splits import Split
-from rmqctl.tables import note as note_read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

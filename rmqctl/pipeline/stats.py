@@ -23,8 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqctl.arrow import group_codes
+from rmqctl.parallel import taken
 from rmqctl.pipeline.cluster import cores_of
-from rmqctl.tables import Figures, Tables, taken
+from rmqctl.tables import Figures, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

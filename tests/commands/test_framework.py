@@ -155,6 +155,27 @@ def test_reading_commands_import_little(verb: str, own: int, others: tuple[str, 
     assert done.stdout.endswith(b"LOADED []\n"), done.stdout
 
 
+@pytest.mark.parametrize("verb", ["recover", "verify"])
+def test_reading_commands_of_kafka_import_neither_arrow_nor_what_writes(verb: str, tmp_path: Path) -> None:
+    store = str(tmp_path / "logs")
+    assert (
+        CliRunner().invoke(cli, ["produce", store, "--format", "kafka", "--topic", "T", "--count", "20"]).exit_code == 0
+    )
+    done = run_python(f"""
+        import sys
+        from commands import cli
+        try:
+            cli([{verb!r}, {store!r}, "-q"], prog_name="rmqctl")
+        except SystemExit as end:
+            assert end.code == 0, end.code
+        others = ("pyarrow", "pandas", "rmqctl.tables", "rmqctl.repair.edits", "rmqctl.kafka.rebuild", "rmqctl.kafka.repair",
+            "rmqctl.kafka.replication", "rmqctl.rocketmq", "multiprocessing")
+        print("LOADED", [name for name in sys.modules if name.startswith(others)])
+    """)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(b"LOADED []\n"), done.stdout
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_there_with_help_and_an_example(name: str, rmqctl: Any) -> None:
     module, short = COMMANDS[name]

@@ -31,7 +31,7 @@ from rmqctl.kafka.state.metadata import metadata_image
 from rmqctl.kafka.state.metadata_rows import PARTS, image_document
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.tables import Share, note
+from rmqctl.parallel import Share, note
 from rmqctl.text import number_of
 
 _IDENTITY = {

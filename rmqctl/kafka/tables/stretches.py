@@ -30,7 +30,7 @@ from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog, Visible
 from rmqctl.kafka.tables.columns import Place
-from rmqctl.tables import note
+from rmqctl.parallel import note
 
 T = TypeVar("T")
 NO_END = (1 << 63) - 1

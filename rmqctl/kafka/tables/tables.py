@@ -23,7 +23,8 @@ from rmqctl.kafka.tables.records import BatchTable, KafkaOptions, RecordLog, Rec
 from rmqctl.kafka.tables.stretches import IndexedSegment, KafkaFilter, Stretch, segments_of
 from rmqctl.kafka.verbs import looking
 from rmqctl.kafka.verbs.checking import findings_of
-from rmqctl.tables import Figures, OptionTables, Share, Table
+from rmqctl.parallel import Share
+from rmqctl.tables import Figures, OptionTables, Table
 
 Rows = Iterable[Mapping[str, Any] | None]
 _ROWS = 4096

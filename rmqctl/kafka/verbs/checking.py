@@ -16,7 +16,7 @@ from rmqctl.kafka.findings.directory import DIRECTORY_DOUBLE, DIRECTORY_IDENTITY
 from rmqctl.kafka.state.replicas import Replicas, conflicts
 from rmqctl.kafka.verbs.looking import begin
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
-from rmqctl.tables import Share
+from rmqctl.parallel import Share
 from rmqctl.verification import show
 
 

@@ -19,8 +19,8 @@ from rmqctl.kafka.salvage.gather import Source, Wanted
 from rmqctl.kafka.salvage.salvage import SalvageOptions, Saved, check_target
 from rmqctl.kafka.salvage.salvage import salvage as salvaged
 from rmqctl.kafka.state.replicas import Replicas, release_shown
+from rmqctl.parallel import Share
 from rmqctl.release import Release
-from rmqctl.tables import Share
 from rmqctl.text import counted, number_of
 from rmqctl.verification import show_comparison, verdict
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from rmqctl.answer import Answer, Proposal, Row, Section
 from rmqctl.kafka.directory import LogDirectories, read_directory
@@ -14,12 +15,12 @@ from rmqctl.kafka.recovery.losses import lost_blocks
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.kafka.recovery.replay import recover as replay
 from rmqctl.kafka.releases import COMPARED
-from rmqctl.kafka.replication.elect import Disk, each_following
-from rmqctl.kafka.rows import batch_rows
 from rmqctl.kafka.state.replicas import Replicas, release_shown
-from rmqctl.kafka.verbs.planning import annotate
 from rmqctl.release import Release, newer_than_known
 from rmqctl.text import number_of, what_a_start_leaves
+
+if TYPE_CHECKING:  # only a start beside a leader compares two disks
+    from rmqctl.kafka.replication.elect import Disk
 
 _FOLLOWING = ("partition", "log_end_offset", "leader_log_end_offset", "cut_to", "cut", "lost")
 
@@ -66,12 +67,15 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
             show(found, replicas.place.root, answer)
         if asked.plan:
             from rmqctl.kafka.recovery.plan import recovery_plan
+            from rmqctl.kafka.verbs.planning import annotate
 
             answer.annotate = annotate
             answer.plan = answer.shown = recovery_plan(list(replicas.directories), found)
             answer.document = None
             answer.check = partial(_complaints, replicas, found.release, asked.settings)
         if asked.leader is not None:
+            from rmqctl.kafka.replication.elect import Disk
+
             of_leader = replay(asked.leader, asked.release or release_shown(asked.leader), asked.settings)
             leader = Disk(asked.leader.place.root, asked.leader, of_leader)
             _add_leader(Disk(replicas.place.root, replicas, found), leader, answer)
@@ -87,6 +91,8 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
 
 def _add_leader(follower: Disk, leader: Disk, answer: Proposal) -> None:
     """Say also what the partitions give up when they follow a leader."""
+    from rmqctl.kafka.replication.elect import each_following
+
     found = dict(each_following(follower, leader, answer.advance))
     if leader.error is not None:
         answer.remark(leader.error)
@@ -190,6 +196,8 @@ def _partition(partition: RecoveredPartition) -> Row:
 
 def lost_rows(found: Recovery) -> Iterator[Row]:
     """Yield the batches given up, as `dump` shows them."""
+    from rmqctl.kafka.rows import batch_rows
+
     for partition in found.partitions:
         if partition.lost.records or partition.lost.bytes:
             for block in lost_blocks(partition.loaded, is_clean=partition.is_clean):

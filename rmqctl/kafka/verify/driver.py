@@ -28,8 +28,7 @@ from rmqctl.kafka.verify.log import LogCheck, SegmentFacts
 from rmqctl.kafka.verify.producers import ProducerCheck
 from rmqctl.kafka.verify.sound import LARGEST, SoundLog, may_be_sound, sound_logs
 from rmqctl.kafka.verify.splits import SPLIT_SIZE, Headers, Split, read_split, splits_of
-from rmqctl.parallel import Ordered
-from rmqctl.tables import Share, note
+from rmqctl.parallel import Ordered, Share, note
 
 LEVELS = ("quick", "structure", "full")
 _AHEAD = 3

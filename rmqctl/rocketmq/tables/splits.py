@@ -14,6 +14,7 @@ import numpy as np
 
 from rmqctl.errors import IOFailure
 from rmqctl.files.tree import LocalTree
+from rmqctl.parallel import note
 from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, resume_state, walk_file
@@ -21,7 +22,6 @@ from rmqctl.rocketmq.log.crc import body_crcs
 from rmqctl.rocketmq.queues.ranges import late_start, log_end
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.splits import Split, splits_of
-from rmqctl.tables import note
 
 SPLIT_SIZE = 128 << 20
 """Bytes of the log in one task of jobs that keep something of each split."""

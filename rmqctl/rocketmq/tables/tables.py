@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from rmqctl.arrow import TIME, ArrowTable, in_calendar
 from rmqctl.filters import Filters
+from rmqctl.parallel import Share, note
 from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.filters import Filter
@@ -33,7 +34,7 @@ from rmqctl.rocketmq.tables.units import IndexTable, UnitTable
 from rmqctl.rocketmq.verify.driver import Level, SplitResult, Verification, VerifyOptions, check_split
 from rmqctl.rocketmq.verify.splits import Job, Split
 from rmqctl.store import Place
-from rmqctl.tables import Figures, OptionTables, Share, Table, note
+from rmqctl.tables import Figures, OptionTables, Table
 
 Row = dict[str, Any]
 
