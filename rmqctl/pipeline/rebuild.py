@@ -124,6 +124,7 @@ class _Work:
         series = _series(self.geometry, files, self.bitmap)
         for piece in pieces:
             series.apply(piece)
+        series.finish()
         files.flush()
         states = {name: getattr(series, name) for name in _STATES}
         return _Bucket(root, states, files.files, [], [])

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqctl.rocketmq.dispatch.dispatched import NO_EXTENSION, Dispatched, IndexColumns, Key, UnitRun
-from rmqctl.rocketmq.dispatch.units import UNIT_SIZE, Appended, BatchQueueState, ExtState, QueueState
+from rmqctl.rocketmq.dispatch.units import Appended, BatchQueueState, ExtState, QueueState
 from rmqctl.rocketmq.index import IndexHead
 from rmqctl.rocketmq.log.block import Ints
+from rmqctl.rocketmq.queues.files import UNIT
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QUEUES_EXT, can_have_queues
 from rmqctl.rocketmq.store.geometry import ENTRY, IndexGeometry
 
@@ -80,6 +81,7 @@ class QueueSeries:
         self._open_batch = open_batch or (lambda _: BatchQueueState())
         self._bitmap = bitmap or (lambda _key, _offset, _code, _time: b"")
         self._fills_holes = fills_holes
+        self._held: dict[Key, UnitRun] = {}
         self.filled: dict[Key, int] = {}
         self.simple: dict[Key, QueueState] = {}
         self.batch: dict[Key, BatchQueueState] = {}
@@ -107,8 +109,12 @@ class QueueSeries:
         state = self.simple[piece.key]
         if piece.times is not None:
             piece = self._extended(piece, piece.times)
-        if self._fills_holes and (piece.offsets is not None or piece.first * UNIT_SIZE > state.end > 0):
-            piece = self._filled(state, piece)
+        if self._fills_holes:
+            self._append_filled(state, piece)
+        else:
+            self._put(state, piece)
+
+    def _put(self, state: QueueState, piece: UnitRun) -> None:
         units = piece.units
         if piece.offsets is None:
             appended = state.put_run(units, piece.first)
@@ -120,21 +126,37 @@ class QueueSeries:
         for appended in state.put_many(physical, size, codes, offsets):
             self._sink.write(QUEUES, piece.key, appended)
 
-    def _filled(self, state: QueueState, piece: UnitRun) -> UnitRun:
-        """Return the piece without holes in its queue offsets; as it is where they do not ascend, or the hole is no
-        hole.
+    def finish(self) -> None:
+        """Append the records that were held back until the next of their queue is known; nothing comes after them."""
+        for piece in list(self._held.values()):
+            self._append_filled(self.simple[piece.key], piece, is_end=True)
+
+    def _append_filled(self, state: QueueState, piece: UnitRun, *, is_end: bool = False) -> None:
+        """Append a piece without holes in its queue offsets, however the log is divided: the last record is held back
+        where only the next one tells whether its queue offset is right.
         """
-        offsets = _offsets(piece)
+        held = None if is_end else self._held.get(piece.key)
+        self._held.pop(piece.key, None)
+        if held is None and piece.offsets is None and piece.first == state.next_offset and state.begin >= 0:
+            self._put(state, piece)
+            return
+        offsets, units = _offsets(piece), piece.units
+        if held is not None:
+            offsets = np.concatenate([_offsets(held), offsets])
+            units = np.concatenate([held.units, units], dtype=UNIT)
         if state.begin < 0 and len(offsets) > 1 and not 0 <= offsets[0] < offsets[1]:
             offsets = np.concatenate([[offsets[1] - 1], offsets[1:]])  # the first record's field is damaged
         first = int(offsets[0]) if state.begin < 0 else state.next_offset
-        steps = np.diff(offsets, prepend=first - 1)
-        missing = int(steps.sum()) - len(steps)
-        if (steps < 1).any() or not 0 <= missing <= MAX_HOLE:
-            return piece
-        if missing:
+        is_sure = is_end or int(offsets[-1]) == (int(offsets[-2]) + 1 if len(offsets) > 1 else state.next_offset)
+        counts = _units_for(offsets, first)
+        if not is_sure:
+            self._held[piece.key] = UnitRun(piece.key, units[-1:].copy(), int(offsets[-1]))
+            counts, units = counts[:-1], units[:-1]
+        if not counts.any():
+            return
+        if missing := int(counts.sum() - np.count_nonzero(counts)):
             self.filled[piece.key] = self.filled.get(piece.key, 0) + missing
-        return UnitRun(piece.key, np.repeat(piece.units, steps), first)
+        self._put(state, UnitRun(piece.key, np.repeat(units, counts), first))
 
     def _extended(self, piece: UnitRun, times: Ints) -> UnitRun:
         """Return the piece with addresses of extension units for tags codes; writes these units."""
@@ -147,6 +169,30 @@ class QueueSeries:
                 for appended in found:
                     self._sink.write(QUEUES_EXT, piece.key, appended)
         return UnitRun(piece.key, units, piece.first, piece.offsets)
+
+
+def _units_for(offsets: Ints, first: int) -> Ints:
+    """Return how many units each record of a queue gets so that every one keeps its queue offset, shape (n,).
+
+    One that goes on after a hole gets those of the hole, too, unless the next record does not follow it: then its own
+    queue offset is wrong, and it gets the place that is due if the next one does not have it. One whose place is taken
+    gets none, as brokers do.
+
+    Args:
+        first: queue offset that is due.
+    """
+    steps = np.diff(offsets, prepend=first - 1)
+    if ((steps >= 1) & (steps <= MAX_HOLE + 1)).all():
+        return steps
+    counts, due = np.zeros(len(offsets), np.int64), first
+    listed = offsets.tolist()
+    for row, (offset, after) in enumerate(zip(listed, [*listed[1:], None], strict=True)):
+        if offset > due and (after is None or after > offset) and offset - due <= MAX_HOLE:
+            counts[row] = offset - due + 1
+        elif offset in (0, due) or (offset > due and after != due):
+            counts[row] = 1
+        due += int(counts[row])
+    return counts
 
 
 def _offsets(piece: UnitRun) -> Ints:

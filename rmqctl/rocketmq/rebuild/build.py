@@ -224,6 +224,7 @@ def build(
             series.add(found.index)
         note(built, found)
     built.damage += missing_files(store)
+    queues.finish()
     files.flush()
     series.finish()
     built.queue_files, built.index = files.files, index.heads

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,6 +95,7 @@ def series_of(*pieces: UnitRun, fills: bool) -> tuple[QueueSeries, list[Appended
     series = QueueSeries(QueueSizes(FILE, 1000), sink, fills_holes=fills)
     for piece in pieces:
         series.apply(Dispatched([piece]))
+    series.finish()
     return series, sink.found
 
 
@@ -122,6 +126,29 @@ def test_a_wild_queue_offset_is_no_hole() -> None:
     assert laid(found)[1] == b"".join(map(unit, (0, 10, 20, 30)))
     assert not series.filled
     assert laid(series_of(piece((0, wild), (10, 1), (20, 2)), fills=True)[1]) == (0, b"".join(map(unit, (0, 10, 20))))
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (2,), (3, 5), range(1, 9)])
+@pytest.mark.parametrize(
+    ("offsets", "laid_out"),
+    [
+        (
+            [5, 6, 10, 11, 7, 12, 13, 16, 17],
+            [0, 1, 2, 2, 2, 2, 3, 5, 6, 7, 7, 7, 8],
+        ),  # one from further back, and holes
+        ([5, 6, 91, 7, 8, 9, 11, 12, 13], [0, 1, 3, 4, 5, 6, 6, 7, 8]),  # one from further on
+        ([5, 6, 91, 8, 9, 10, 12, 13, 14], [0, 1, 2, 3, 4, 5, 6, 6, 7, 8]),  # a damaged field
+        ([91, 6, 7, 9, 8, 10, 11, 12, 13], [0, 1, 2, 4, 5, 5, 6, 7, 8]),  # that of the first; two in wrong order
+    ],
+)
+def test_holes_are_filled_alike_however_the_log_is_divided(
+    offsets: list[int], laid_out: list[int], cuts: tuple[int, ...]
+) -> None:
+    rows = [(10 * number, offset) for number, offset in enumerate(offsets)]
+    parts = [rows[start:stop] for start, stop in pairwise([0, *cuts, len(rows)])]
+    series, found = series_of(*(piece(*part) for part in parts), fills=True)
+    assert laid(found)[1] == b"".join(unit(10 * number) for number in laid_out)
+    assert series.filled.get((b"T", 0), 0) == len(laid_out) - len(set(laid_out))
 
 
 def test_extension_units_close_a_file_that_has_no_room() -> None:
