@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -227,6 +227,9 @@ class ContinuityJoin:
                 if span.first < before.expected or not _any_between(damaged, before.last_physical, physical):
                     place = file, position + int(head_offsets("queue_offset")[0]), physical
                     yield break_finding(key[0], key[1], place, before.expected, span.first)
+                if span.last_physical == physical:  # of one record that may be wrong, the next tells
+                    other = min(before.expected + span.expected - span.first, _LARGEST)
+                    span = replace(span, other=other)
             if span.pending is not None and not first_wrong:
                 yield span.pending
             self._last[key] = span

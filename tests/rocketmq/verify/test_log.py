@@ -281,6 +281,15 @@ def test_one_older_record_among_newer_ones_does_not_end_the_log(split: int | Non
     assert "log.stale-tail" not in {f.kind.id for f in found}
 
 
+@pytest.mark.parametrize("offset", [0, 1 << 20])
+@pytest.mark.parametrize("split", [None, SIZE, 5 * SIZE])
+def test_a_wrong_queue_offset_is_one_finding_where_each_split_holds_one_record_of_the_queue(
+    split: int | None, offset: int, log: Path
+) -> None:
+    edit(log / MIDDLE, record(50) + QUEUE_OFFSET_AT, offset.to_bytes(8, "big"))
+    assert brief(check(log, split)[0]) == [("log.queue-offset", MIDDLE, record(50) + QUEUE_OFFSET_AT)]
+
+
 @pytest.mark.parametrize("name", golden.NAMES)
 @pytest.mark.parametrize("split", [None, 7000])
 def test_real_logs_give_nothing(name: str, split: int | None, tmp_path: Path) -> None:
