@@ -239,7 +239,7 @@ class LocalPath(click.Path):
         super().__init__(file_okay=file_okay, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        from rmqctl.files.filesystem import is_url, protocol_of
+        from rmqctl.files.remote import is_url, protocol_of
 
         text = os.fspath(value)
         if is_url(text):

@@ -63,9 +63,9 @@ def command(
     """
     from rmqctl.convert import ConvertOptions, convert
     from rmqctl.files.new_files import Ownership
-    from rmqctl.store import tree_of
+    from rmqctl.files.remote import open_tree
 
     found = store.open()
-    given = Ownership.like(tree_of(store.path.partition(",")[0]), owner)
+    given = Ownership.like(open_tree(store.path.partition(",")[0]), owner)
     options = ConvertOptions(as_release, _CODECS.index(codec), offsets_partitions, small, renumber, given)
     show(out, convert(found, into, options))

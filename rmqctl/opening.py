@@ -15,8 +15,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import NotAStore
+from rmqctl.files.remote import open_tree
 from rmqctl.files.tree import LocalTree, is_directory
-from rmqctl.store import LoneFile, Place, Store, tree_of
+from rmqctl.store import LoneFile, Place, Store
 
 if TYPE_CHECKING:
     from rmqctl.answer import Row
@@ -53,9 +54,9 @@ def open_path(
     if forced is not None and forced not in FAMILIES:
         raise NotAStore(path, f"there is no format {forced}", f"known are {', '.join(FAMILIES)}")
     for directory in commit_log:
-        if not is_directory(tree_of(directory), directory):
+        if not is_directory(open_tree(directory), directory):
             raise NotADirectoryError(errno.ENOTDIR, "it is no directory", directory)
-    tree = tree_of(path)
+    tree = open_tree(path)
     if "," in path and tree.stat("") is None:
         return _open_together(path, forced)
     place = Place(path, tree, is_directory(tree, path), tuple(commit_log), broker_conf, forced is not None)
@@ -83,7 +84,7 @@ def _open_together(path: str, forced: str | None) -> Store:
     """
     places = []
     for part in filter(None, path.split(",")):
-        tree = tree_of(part)
+        tree = open_tree(part)
         places.append(Place(part, tree, is_directory(tree, part), is_forced=forced is not None))
     for family, module in FAMILIES.items():
         open_together = getattr(import_module(module), "open_together", None)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from rmqctl.answer import DRY_RUN, Answer, HexAnswer, Intent, Proposal
 from rmqctl.errors import Refused, StoreInUse, WrongUsage
-from rmqctl.files.filesystem import is_url
-from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters, Rendering
 
 if TYPE_CHECKING:
@@ -563,16 +562,3 @@ def refuse_verb(store: Store | str, verb: str) -> NoReturn:
     own, other = ("Kafka log directory", "RocketMQ stores"), ("RocketMQ store", "Kafka log directories")
     kind, works_on = own if store.kind.startswith("kafka") else other
     raise WrongUsage("PATH", f"`{verb}` works on {works_on}; {store.root} is a {kind}.")
-
-
-def tree_of(path: str) -> Tree:
-    """Return the tree at a local path or a URL.
-
-    Raises:
-        MissingExtra: the URL's file system needs a package that is not installed.
-    """
-    if not is_url(path):
-        return LocalTree(path)
-    from rmqctl.files.remote import remote_tree
-
-    return remote_tree(path)

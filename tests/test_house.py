@@ -38,8 +38,8 @@ def test_modules_are_one_subject_that_can_be_read_in_one_go() -> None:
 
 def test_few_rooms() -> None:
     """Of modules that are not Kafka's; of all those that have one importer only, and so might live with it."""
-    assert len([m for m in LIBRARY if not house.within(m, ("rmqctl.kafka",))]) <= 228
-    assert len([m for m in LIBRARY if house.lines(m) > 20 and len(house.importers()[m]) == 1]) <= 66
+    assert len([m for m in LIBRARY if not house.within(m, ("rmqctl.kafka",))]) <= 227
+    assert len([m for m in LIBRARY if house.lines(m) > 20 and len(house.importers()[m]) == 1]) <= 65
 
 
 def test_places_of_fields_come_from_formats() -> None:
@@ -93,7 +93,7 @@ def test_the_circle_finder_finds_circles() -> None:
     assert "rmqctl.rocketmq.log.block" in house.imports("rmqctl.rocketmq.log.scan")
 
 
-RUNS = {"dump": (("-n", "1"), 27), "repair": ((), 80)}
+RUNS = {"dump": (("-n", "1"), 26), "repair": ((), 78)}
 """Commands, and how many modules of the library a reader opens who follows one on a small store."""
 
 

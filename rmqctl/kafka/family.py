@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from formats.java_properties import parse_properties
 from rmqctl.errors import NotAStore
-from rmqctl.files.filesystem import is_url
+from rmqctl.files.remote import is_url, open_tree
 from rmqctl.files.tree import Tree
 from rmqctl.kafka.directory import (
     LogDirectories,
@@ -21,7 +21,7 @@ from rmqctl.kafka.directory import (
 )
 from rmqctl.kafka.file_names import FileKind, meaning_of, partition_of
 from rmqctl.kafka.store import KafkaFile, KafkaStore
-from rmqctl.store import LoneFile, Place, Store, tree_of
+from rmqctl.store import LoneFile, Place, Store
 
 if TYPE_CHECKING:
     from rmqctl.answer import Row
@@ -87,7 +87,7 @@ def _directory_at(place: Place) -> KafkaStore | None:
 
 def _file_at(place: Place) -> KafkaStore | KafkaFile | None:
     parent, name = _split(place.path)
-    tree = tree_of(parent)
+    tree = open_tree(parent)
     meaning = meaning_of(name)
     siblings = [entry.name for entry in tree.entries("", sizes=False) if not entry.is_directory]
     if meaning.kind in _NAMED and proves_log_directory(siblings):
@@ -106,9 +106,9 @@ def _around(path: str, inside: str) -> KafkaStore:
     parent, name = _split(path)
     parsed = partition_of(name)
     if parsed is None:
-        tree = tree_of(path)
+        tree = open_tree(path)
         return KafkaStore(LogDirectories([LogDirectory(tree, [read_partition(tree, "")])], inside))
-    tree = tree_of(parent)
+    tree = open_tree(parent)
     selection = f"{name}/{inside}" if inside else name
     if proves_log_directory(entry.name for entry in tree.entries("", sizes=False)):
         return KafkaStore(LogDirectories([read_directory(tree)], selection))

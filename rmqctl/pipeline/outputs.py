@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol
 from uuid import uuid4
 
 from rmqctl.errors import Refused
-from rmqctl.files.filesystem import asking, connect, is_url, join_url
+from rmqctl.files.remote import asking, connect, is_url, join_url
 from rmqctl.pipeline.export_manifest import DATA, DONE, MANIFEST, ExportedFile
 
 _PARTIAL = ".partial"

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from rmqctl.errors import IOFailure, MissingExtra, NotAStore
-from rmqctl.files.filesystem import is_url, join_url, protocol_of, split_url
 from rmqctl.files.local import ByteSource, LocalFile
-from rmqctl.files.remote import RemoteFile, RemoteTree, open_tree
+from rmqctl.files.remote import RemoteFile, RemoteTree, is_url, join_url, open_tree, protocol_of, split_url
 from rmqctl.files.tree import LocalTree, Tree, read_all
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.store.files import RocketMQStore

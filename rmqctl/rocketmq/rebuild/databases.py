@@ -205,6 +205,10 @@ class MadeDatabase:
 def making(old: OldDatabase, directory: Path, families: Iterable[str]) -> Iterator[tuple[MadeDatabase, NewDatabase]]:
     """A new database to write; what it differs in from the old one is counted at the end.
 
+    Rows are written in the order of the log, and two databases can be compared in the order of their keys only: that is
+    a pass over both once all is written, which reads what is on disk. To look each row up as it is written costs as
+    much.
+
     Args:
         directory: to build it in.
 

@@ -17,9 +17,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from formats.rocketmq.dledger import ENTRY_SIZE
-from rmqctl.files.filesystem import is_url
 from rmqctl.files.local import ByteSource
 from rmqctl.files.lock import is_locked
+from rmqctl.files.remote import is_url
 from rmqctl.files.tree import Entry, ForgivingTree, Listing, LocalTree, Refusals, Tree, join, local_path, read_all
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.findings.log import LOG_MISSING

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from rmqctl.errors import NotAStore, Refused
-from rmqctl.files.filesystem import is_url
 from rmqctl.files.new_files import refuse_unfinished
+from rmqctl.files.remote import is_url, open_tree
 from rmqctl.files.tree import LocalTree, Tree, is_directory
 from rmqctl.rocketmq.store.databases import MESSAGES, POP
 from rmqctl.rocketmq.store.files import (
@@ -27,7 +27,7 @@ from rmqctl.rocketmq.store.files import (
     is_offset,
 )
 from rmqctl.rocketmq.store.geometry import read_broker_conf
-from rmqctl.store import LoneFile, tree_of
+from rmqctl.store import LoneFile
 
 MARKS = (COMMIT_LOG, QUEUES, BATCH_QUEUES, INDEX, "checkpoint", "abort", "timerlog", "timerwheel", "compaction")
 """Names that show a directory to be a store; ``config`` alone shows it only with a known file in it."""
@@ -164,11 +164,11 @@ def open_path(
         NotAStore: nothing is there, or nothing that belongs to a RocketMQ store.
     """
     settings = read_broker_conf(Path(broker_conf)) if broker_conf else {}
-    logs = [tree_of(p) for p in commit_log]
+    logs = [open_tree(p) for p in commit_log]
     for log, name in zip(logs, commit_log, strict=True):
         if not is_directory(log, name):
             raise NotADirectoryError(errno.ENOTDIR, "it is no directory", name)
-    tree = tree_of(path)
+    tree = open_tree(path)
     entry = is_directory(tree, path)
     if format == "kafka":
         raise NotAStore(
@@ -184,7 +184,7 @@ def open_path(
     parent, _, name = path.rstrip("/").rpartition("/")
     if _KAFKA_SEGMENT.fullmatch(name):
         raise _kafka(path)
-    return LoneFile(tree_of(parent or ("/" if path.startswith("/") else ".")), name)
+    return LoneFile(open_tree(parent or ("/" if path.startswith("/") else ".")), name)
 
 
 def open_store_at(
@@ -244,7 +244,7 @@ def _inside(path: str, settings: dict[str, str], logs: list[Tree]) -> RocketMQSt
         root = _as_typed(path, found[1]) if found else ""
     if found is None:
         return None
-    tree = tree_of(root)
+    tree = open_tree(root)
     beside = found[1] if found[1] in _ROOT_FILES else ""  # a copy of such a file by itself is no store
     if not looks_like_store(tree, beside):
         return None
