@@ -227,7 +227,7 @@ class ContinuityJoin:
                 if span.first < before.expected or not _any_between(damaged, before.last_physical, physical):
                     place = file, position + int(head_offsets("queue_offset")[0]), physical
                     yield break_finding(key[0], key[1], place, before.expected, span.first)
-                if span.last_physical == physical:  # of one record that may be wrong, the next tells
+                if span.last_physical == physical:  # of one record that may be wrong, the next shows
                     other = min(before.expected + span.expected - span.first, _LARGEST)
                     span = replace(span, other=other)
             if span.pending is not None and not first_wrong:

@@ -133,7 +133,7 @@ class QueueSeries:
 
     def _append_filled(self, state: QueueState, piece: UnitRun, *, is_end: bool = False) -> None:
         """Append a piece without holes in its queue offsets, however the log is divided: the last record is held back
-        where only the next one tells whether its queue offset is right.
+        where only the next one shows whether its queue offset is right.
         """
         held = None if is_end else self._held.get(piece.key)
         self._held.pop(piece.key, None)
