@@ -178,7 +178,8 @@ class Healer:
             if proven is not None:
                 return proven[0] - delta
         flips = _flips(stated) if stated is not None and not lacks else ()
-        near = [c for c in flips if c >= low and (high is None or c <= high)]
+        most = base + INT_MAX - delta if high is None else high
+        near = [c for c in flips if low <= c <= most]
         return near[0] if len(near) == 1 else None
 
     def _touch(self, damage: Damage, after: Batch) -> bool:

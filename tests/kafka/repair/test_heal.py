@@ -274,6 +274,14 @@ def test_the_base_offset_of_the_last_batch(offset: int, beside: dict[str, bytes]
         assert "the last batch: they are lost, or its base offset is wrong, and nothing here says which" in left[0].what
 
 
+def test_a_bit_that_takes_the_last_batch_of_a_compacted_log_out_of_its_segment(tmp_path: Path) -> None:
+    """Any offset after the one before may be right there, but only one is a bit away and fits the segment."""
+    kept = WHOLE[: 9 * SIZE] + LOG[11]
+    data = kept[: 9 * SIZE] + (11 + (1 << 35)).to_bytes(8, "big") + LOG[11][8:]
+    after, loses = _repaired(tmp_path / "d", data, {FileKind.CLEANER_OFFSETS: b"0\n1\nt 0 9\n"})
+    assert (after, loses) == ({n: LOG[n][17:] for n in (*range(9), 11)}, 0)
+
+
 @pytest.mark.parametrize("offset", [3, 4, 2, 5, 1])
 def test_the_base_offset_of_the_batch_after_damage(offset: int, tmp_path: Path) -> None:
     """Batches 4 and 5 are destroyed; what follows them says which offset the next one has."""
