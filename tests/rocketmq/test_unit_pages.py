@@ -46,14 +46,13 @@ STRETCHES = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(lookups=st.lists(LOOKUP | STRETCHES, max_size=6), pool=st.integers(1, 8), few=st.sampled_from([1, 2, 8]))
+@given(lookups=st.lists(LOOKUP | STRETCHES, max_size=6), pool=st.integers(1, 40))
 def test_lookups_give_the_units_of_the_files(
-    queues: list[Queue], lookups: list[list[tuple[int, int]]], pool: int, few: int
+    queues: list[Queue], lookups: list[list[tuple[int, int]]], pool: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "PAGE", PAGE)
         patch.setattr(files, "_POOL_PAGES", pool)
-        patch.setattr(files, "_FEW", few)
         pages = files.UnitPages(lambda number: queues[number] if number < QUEUES else None)
         for rows in lookups:
             rows.sort(key=lambda row: row[0])

@@ -26,9 +26,8 @@ Hashes = npt.NDArray[np.uint32]
 
 _WORD, _STORED = np.uint64, np.dtype("<u8")
 _WIDTH = _STORED.itemsize
-_BYTES, _PAIRS, _HIGH = _WORD(0x00FF00FF00FF00FF), _WORD(0x0000FFFF0000FFFF), _WORD(0x8080808080808080)
-_FOURS = _WORD((pow(31, 4) << 32) + 1)
-_EIGHT = _WORD(pow(31, 8))
+_HIGH = _WORD(0x8080808080808080)
+_FOUR, _EIGHT = np.uint32(31**4), np.uint32(pow(31, 8, 1 << 32))
 Words = npt.NDArray[np.uint64]
 
 
@@ -51,12 +50,11 @@ def _of_length(data: Bytes8, at: Ints, length: int) -> Hashes:
     if not length:
         return np.zeros(len(at), np.uint32)
     words = _words(data, at, length)
+    if length <= _WIDTH and (words == words[0, 0]).all():  # of one tag, say
+        text = data[at[0] : at[0] + length].tobytes()
+        return np.full(len(at), java_hash(text.decode("utf-8", "replace")) & 0xFFFFFFFF, np.uint32)
     is_ascii = not np.bitwise_or.reduce(words, axis=None) & _HIGH
-    first, *rest = _folded(words)
-    for word in rest:
-        first *= _EIGHT
-        first += word
-    value: Hashes = first.astype(np.uint32)
+    value = _folded(words)
     if is_ascii:
         return value
     for row in np.flatnonzero((_words(data, at, length) & _HIGH).any(axis=0)):  # hashes are of UTF-16 units
@@ -73,7 +71,7 @@ def _words(data: Bytes8, at: Ints, length: int) -> Words:
     even = step > 0 and bool((at[1:] - at[:-1] == step).all())
     if odd and (start if even else int(at.min())) + first < 0:
         data, at, start = np.concatenate([np.zeros(_WIDTH, np.uint8), data]), at + _WIDTH, start + _WIDTH
-    words = np.empty((count, len(at)), _WORD)
+    words = np.empty((count, len(at)), _STORED)
     windows: Words = np.ndarray((len(data) - _WIDTH + 1,), _STORED, data, 0, (1,))
     for number in range(count):
         shift = first + number * _WIDTH
@@ -85,21 +83,27 @@ def _words(data: Bytes8, at: Ints, length: int) -> Words:
     return words
 
 
-def _folded(words: Words) -> Words:
-    """Hash of the eight bytes of each word: of neighbours, then of pairs of them, then of both halves; in place."""
-    odd = words >> _WORD(8)
-    odd &= _BYTES
-    words &= _BYTES
-    words *= _WORD(31)
-    words += odd
-    odd = words >> _WORD(16)
-    odd &= _PAIRS
-    words &= _PAIRS
-    words *= _WORD(31 * 31)
-    words += odd
-    words *= _FOURS
-    words >>= _WORD(32)
-    return words
+def _folded(words: Words) -> Hashes:
+    """Return the hash of the bytes of each column of words, which are changed: neighbours are put together, then pairs
+    of them, then fours of all words; each in the narrowest type that holds it, of which most are worked on at once.
+    """
+    twos = words.view("<u2")
+    second = twos >> np.uint16(8)
+    twos &= np.uint16(0xFF)
+    twos *= np.uint16(31)
+    twos += second
+    fours = words.view("<u4")
+    second = fours >> np.uint32(16)
+    fours &= np.uint32(0xFFFF)
+    fours *= np.uint32(31**2)
+    fours += second
+    total, *rest = fours
+    for four in rest:
+        total *= _EIGHT
+        total += four
+    found: Hashes = total[::2] * _FOUR
+    found += total[1::2]
+    return found
 
 
 def power(size: Ints) -> Hashes:
@@ -120,9 +124,7 @@ def _powers(top: int) -> Hashes:
 
 def utf16_sizes(data: Bytes8, at: Ints, size: Ints) -> Ints:
     """UTF-16 units of each string; its bytes where it is ASCII."""
-    if data.max(initial=0) < 0x80:
-        return size
-    high = np.flatnonzero(data >= 0x80)
+    high = np.flatnonzero(data >= _FIRST_HIGH)
     units = size.copy()
     for row in np.flatnonzero(np.searchsorted(high, at + size) != np.searchsorted(high, at)):
         raw = data[at[row] : at[row] + size[row]].tobytes()
@@ -218,7 +220,7 @@ def delayed(pairs: Pairs, topics: Ints, names: list[bytes]) -> dict[int, int]:
 # --- the index entries that records must have -------------------------------------------------------
 
 
-_SPACE = 0x20
+_SPACE, _FIRST_HIGH = 0x20, 0x80
 _TAGS = 2
 
 
@@ -257,12 +259,12 @@ class KeyHashes:
         self._learn(names)
         unique, keys = pairs.named(b"UNIQ_KEY"), pairs.named(b"KEYS")
         parts = _parts(keys)
-        prefix = np.array(self._prefix, np.uint32)
-        columns = [_joined(unique, topics, prefix), _joined(parts, topics, prefix)]
+        prefix, is_ascii = np.array(self._prefix, np.uint32), pairs.data.max(initial=0) < _FIRST_HIGH
+        columns = [_joined(one, topics, prefix, is_ascii) for one in (unique, parts)]
         owners = [unique.owner, parts.owner]
         if tags:
             labels = pairs.named(b"TAGS")
-            columns.append(_joined(labels, topics, np.array(self._tag_prefix, np.uint32)))
+            columns.append(_joined(labels, topics, np.array(self._tag_prefix, np.uint32), is_ascii))
             owners.append(labels.owner)
         owner, hashes, tag = _in_turn(owners, columns)
         rolled_back = (block["sys_flag"] & TRANSACTION) == ROLLBACK
@@ -299,13 +301,14 @@ def _in_turn(owners: list[Ints], hashes: list[Hashes]) -> tuple[Ints, Hashes, np
     return owner[order], np.concatenate(hashes)[order], source[order] == _TAGS
 
 
-def _joined(pairs: Pairs, topics: Ints, prefix: Hashes) -> Hashes:
+def _joined(pairs: Pairs, topics: Ints, prefix: Hashes, is_ascii: bool) -> Hashes:
     """Hash of the topic's prefix followed by each value: hash(a + b) = hash(a) * 31^len(b) + hash(b)."""
     if not len(pairs):
         return np.zeros(0, np.uint32)
-    own = hash_codes(pairs.data, pairs.value_at, pairs.value_size)
-    sizes = utf16_sizes(pairs.data, pairs.value_at, pairs.value_size)
-    result: Hashes = prefix[topics[pairs.owner]] * power(sizes) + own
+    sizes = pairs.value_size if is_ascii else utf16_sizes(pairs.data, pairs.value_at, pairs.value_size)
+    result: Hashes = prefix[topics[pairs.owner]]
+    result *= power(sizes)
+    result += hash_codes(pairs.data, pairs.value_at, pairs.value_size)
     return result
 
 
@@ -328,9 +331,10 @@ def _parts(keys: Pairs) -> Pairs:
 
 
 def _has_space(keys: Pairs) -> bool:
-    spaces = np.flatnonzero(keys.data == _SPACE)
-    if not len(spaces):
+    is_space = keys.data == _SPACE
+    if not is_space.any():
         return False
+    spaces = np.flatnonzero(is_space)
     inside = np.searchsorted(spaces, keys.value_at)
     found = spaces[np.minimum(inside, len(spaces) - 1)]
     return bool(((found >= keys.value_at) & (found < keys.value_at + keys.value_size)).any())

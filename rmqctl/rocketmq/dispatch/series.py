@@ -297,7 +297,8 @@ class IndexSeries:
         entries = np.empty(count, ENTRY.dtype)
         entries["key_hash"], entries["physical_offset"] = hashes, physical
         first = head.difference(int(times[0]))
-        previous = chain(self._slots, hashes % np.int32(self.geometry.slots), number)
+        slots = np.int32(self.geometry.slots)
+        previous = chain(self._slots, hashes - hashes // slots * slots, number)
         new = int(np.count_nonzero(previous == 0)) if self._counts_slots else count
         _note(head, count, new, physical, times)
         seconds = np.clip((times - head.begin_timestamp) // 1000, 0, _MAX_SECONDS) if head.begin_timestamp > 0 else 0
@@ -336,7 +337,7 @@ def chain(table: Slots, slots: Slots, number: int) -> Slots:
         table: newest entry of each slot, shape (slots,); changed.
         slots: slot of each entry; they have the numbers ``number``, ``number + 1``, ...
     """
-    numbers = np.arange(number, number + len(slots), dtype=np.int32)
+    numbers, slots = np.arange(number, number + len(slots), dtype=np.int32), slots.astype(np.intp)
     previous = table[slots]
     previous[(previous < 0) | (previous > numbers)] = 0
     table[slots] = numbers  # of entries with one slot the last is kept

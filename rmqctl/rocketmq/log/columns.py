@@ -20,6 +20,8 @@ _TABLE_BITS = 13
 _TABLE_SHIFT = np.uint64(64 - _TABLE_BITS)
 _PAIR, _END = 1, 2
 _MANY = 16
+_PASS = 32 << 10
+"""Bytes of text compared at a time: these, and what is made of them, stay in the cache of one core."""
 _TAKEN = 1024  # texts from which Arrow is quicker than slices; a window of large messages has fewer
 _WORDS = {4: np.uint32, 8: np.uint64}
 Words = npt.NDArray[np.uint64]
@@ -312,28 +314,38 @@ def _pairs_alike(texts: Texts) -> Pairs | None:
     if count < _MANY or size < 1 or len(texts.data) != count * size or (np.diff(texts.start) != size).any():
         return None
     first = texts.data[:size].tobytes()
-    marks = {at for at, byte in enumerate(first) if byte <= _END}
-    if np.count_nonzero(texts.data <= _END) != count * len(marks):
-        return None
-    pieces = _pieces_of(first)
-    fixed = sorted(marks.union(*(range(begin, mark) for begin, mark, _ in pieces)))
-    begins = [at for at, before in zip(fixed, [-2, *fixed], strict=False) if at != before + 1]
-    ends = [at + 1 for at, after in zip(fixed, [*fixed[1:], size + 1], strict=False) if at != after - 1]
-    for begin, end in zip(begins, ends, strict=True):
-        if np.ndarray((count,), f"V{end - begin}", texts.data, begin, (size,)).tobytes() != first[begin:end] * count:
+    pieces, marks = _pieces_of(first), tuple(at for at, byte in enumerate(first) if byte <= _END)
+    rows = max(_PASS // size, 1)
+    fixed = np.frombuffer(_fixed_of(size, pieces, marks) * rows, np.uint8)
+    wanted = (texts.data[:size] & fixed[:size]).tobytes() * rows
+    for start in range(0, len(texts.data), len(fixed)):
+        part = texts.data[start : start + len(fixed)]
+        of_part = fixed[: len(part)]
+        if (part & of_part).tobytes() != wanted[: len(part)] or int((part | of_part).min()) <= _END:
             return None
     return _repeated(texts.data, count, size, pieces)
 
 
-def _pieces_of(text: bytes) -> list[tuple[int, int, int]]:
-    """Begin, 0x01 and end of each good pair of one text."""
+@lru_cache(maxsize=16)
+def _fixed_of(size: int, pieces: Pieces, marks: tuple[int, ...]) -> bytes:
+    """Return what every text like one of this size has in common with it, 0xFF for such a byte: names and marks."""
+    fixed = {*marks}.union(*(range(begin, mark) for begin, mark, _ in pieces))
+    return bytes(0xFF if at in fixed else 0 for at in range(size))
+
+
+Pieces = tuple[tuple[int, int, int], ...]
+"""Begin, 0x01 and end of each good pair of one text."""
+
+
+def _pieces_of(text: bytes) -> Pieces:
+    """Return where the pairs of one text lie."""
     found, begin = [], 0
     for piece in text.split(bytes([_END])):
         mark, end = text.find(_PAIR, begin), begin + len(piece)
         if begin < mark < end - 1:
             found.append((begin, mark, end))
         begin = end + 1
-    return found
+    return tuple(found)
 
 
 def pairs_repeated(texts: Texts) -> Pairs:
@@ -342,22 +354,21 @@ def pairs_repeated(texts: Texts) -> Pairs:
     return _repeated(texts.data, count, size, _pieces_of(texts[0]))
 
 
-def _repeated(data: Bytes8, count: int, size: int, pieces: list[tuple[int, int, int]]) -> Pairs:
+def _repeated(data: Bytes8, count: int, size: int, pieces: Pieces) -> Pairs:
     """Return the pairs of ``count`` texts of one size that all have these pieces."""
-    owner, columns, starts, sizes = _places_repeated(count, size, tuple(pieces))
+    owner, columns, places = _places_repeated(count, size, pieces)
     none = np.zeros(0, np.int64)
     found = {b"": Pairs(data, none, none, none, none, none)}
-    for (a, m, _), start, (name_size, value_size) in zip(pieces, starts, sizes, strict=True):
-        found[data[a:m].tobytes()] = Pairs(data, owner, start, name_size, start + (m - a + 1), value_size)
-    owners, begin, name_sizes, value_at, value_sizes = columns
-    return Pairs(data, owners, begin, name_sizes, value_at, value_sizes, found)
+    for (begin, mark, _), place in zip(pieces, places, strict=True):
+        found[data[begin:mark].tobytes()] = Pairs(data, owner, *place)
+    return Pairs(data, *columns, found)
 
 
 @lru_cache(maxsize=4)
 def _places_repeated(
-    count: int, size: int, pieces: tuple[tuple[int, int, int], ...]
-) -> tuple[Ints, tuple[Ints, ...], list[Ints], list[tuple[Ints, Ints]]]:
-    """Where the pairs of ``count`` texts lie: texts, columns of all pairs, and of each name begins and sizes.
+    count: int, size: int, pieces: Pieces
+) -> tuple[Ints, tuple[Ints, Ints, Ints, Ints, Ints], list[tuple[Ints, Ints, Ints, Ints]]]:
+    """Where the pairs of ``count`` texts lie: texts, columns of all pairs, and but for the owner those of each name.
 
     One producer's blocks have the same places again and again, so they are kept.
     """
@@ -365,11 +376,10 @@ def _places_repeated(
     table = np.array(pieces, np.int64).reshape(-1, 3)
     begin, mark, end = ((owner[:, None] * size + column).reshape(-1) for column in table.T)
     columns = np.repeat(owner, len(pieces)), begin, mark - begin, mark + 1, end - mark - 1
-    starts = [owner * size + a for a, _, _ in pieces]
-    sizes = [(np.full(count, m - a), np.full(count, z - m - 1)) for a, m, z in pieces]
-    for array in (owner, *columns, *starts, *(one for pair in sizes for one in pair)):
+    places = [tuple(column[number :: len(pieces)].copy() for column in columns[1:]) for number in range(len(pieces))]
+    for array in (owner, *columns, *(one for place in places for one in place)):
         array.flags.writeable = False
-    return owner, columns, starts, sizes
+    return owner, columns, places  # type: ignore[return-value]
 
 
 def _owners(at: Ints, start: Ints, size: int) -> Ints:

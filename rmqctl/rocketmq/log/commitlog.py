@@ -10,7 +10,7 @@ A file of the log may lie under a wrong name: the PHYSICALOFFSET of its records 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -124,6 +124,16 @@ class LogBlock:
         """
         texts = properties_of(block)
         return cls(block, _properties=texts, _pairs=pairs_repeated(texts))
+
+    def leave_window(self, ids: TextIds, fields: Iterable[str]) -> int:
+        """Keep the records after their window is reused: their sizes, these header fields, topics in ``ids`` and
+        properties, but no other byte. Return how many bytes that are, roughly.
+        """
+        columns = [self.block[name] for name in fields]
+        self.topics(ids)
+        kept = len(self.properties.data)
+        self.block.data, self.block.heads = np.zeros(0, np.uint8), None
+        return kept + len(self.block) * (len(columns) + 8) * 8
 
     def topics(self, ids: TextIds) -> Ints:
         """Return the number of each record's topic in ``ids``, made once for the same ``ids``."""

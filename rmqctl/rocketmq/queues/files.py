@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,8 +163,6 @@ PAGE = 2048
 _POOL_PAGES = 384
 _RAW = np.dtype(f"V{UNIT.itemsize}")
 """A unit as bytes: copied at a third of the cost of its fields."""
-_FEW = 8
-"""Units of a stretch, on average, from which comparing stretches is quicker than gathering units."""
 OpenQueue = Callable[[int], Queue | None]
 _Key = tuple[int, int]
 
@@ -179,63 +177,70 @@ class UnitPages:
     def __init__(self, open_queue: OpenQueue) -> None:
         self._open = open_queue
         self._slots: dict[_Key, int] = {}
-        self._last: list[_Key] = []
         self._pool = np.empty(_POOL_PAGES * PAGE, UNIT)
+        self._page = self._shift = np.zeros(0, np.int64)
+        """Of each queue the page of its last unit that was looked up, and what to add to a queue offset to get the
+        place of its unit in the pool.
+        """
 
     def lookup(self, queue: Ints, offset: Ints) -> Units:
         """Return the unit of each (queue number, queue offset >= 0), zeros where no file holds it; shape (n,), n > 0.
 
         Rows must be sorted by queue number, else it is slow.
         """
-        page = offset // PAGE
-        first = run_starts(queue, page)
-        shifts = self._shifts(queue[first], page[first])
-        place = np.repeat(shifts, np.diff(np.append(first, len(queue)))) + offset
-        found: Units = self._pool.view(_RAW)[place].view(UNIT)
+        found: Units = self._raw(queue, offset).view(UNIT)
         return found
 
     def holds(self, queue: Ints, offset: Ints, units: Units) -> bool:
-        """Whether the units of :meth:`lookup` are these.
+        """Whether the units of :meth:`lookup` are these."""
+        return self._raw(queue, offset).tobytes() == units.tobytes()
 
-        Where most of them follow each other in their queues, as those of a block do, they are compared in stretches.
-        """
-        first = run_starts(queue, offset - np.arange(len(offset)), offset // PAGE)
-        if len(first) * _FEW > len(queue):
-            return self.lookup(queue, offset).tobytes() == units.tobytes()
-        begins = (self._shifts(queue[first], offset[first] // PAGE) + offset[first]) * UNIT.itemsize
-        ends = begins + np.diff(np.append(first, len(queue))) * UNIT.itemsize
-        pool = memoryview(self._pool.view(np.uint8).data)
-        return b"".join([pool[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]) == units.tobytes()
+    def _raw(self, queue: Ints, offset: Ints) -> npt.NDArray[np.void]:
+        """Return copies of the units as bytes; pages that are not there are read."""
+        new = int(queue.max()) + 1 - len(self._page)
+        if new > 0:
+            none = np.full(max(new, len(self._page)), -1, np.int64)
+            self._page, self._shift = np.append(self._page, none), np.append(self._shift, none)
+        page, shift = offset // PAGE, self._shift[queue]
+        rows = np.flatnonzero(self._page[queue] != page)
+        if len(rows):
+            rows = self._have(queue, page, rows)
+            first = run_starts(queue[rows], page[rows])
+            keys = zip(queue[rows[first]].tolist(), page[rows[first]].tolist(), strict=True)
+            slots = np.array([self._slots[key] for key in keys], np.int64)
+            shift[rows] = (np.repeat(slots, np.diff(np.append(first, len(rows)))) - page[rows]) * PAGE
+            self._page[queue[rows]], self._shift[queue[rows]] = page[rows], shift[rows]
+        found: npt.NDArray[np.void] = self._pool.view(_RAW).take(shift + offset)
+        return found
 
-    def _shifts(self, queue: Ints, page: Ints) -> Ints:
-        """Return what to add to a queue offset to get the place of its unit in the pool, for each page; reads those
-        that are not there.
-        """
-        keys = list(zip(queue.tolist(), page.tolist(), strict=True))
-        wanted = dict.fromkeys(keys)
+    def _have(self, queue: Ints, page: Ints, rows: Ints) -> Ints:
+        """Have the pages of some rows in the pool; return the rows whose pages are new there: all, if it was full."""
+        wanted = dict.fromkeys(zip(queue[rows].tolist(), page[rows].tolist(), strict=True))
         if len(self._slots) + len(wanted.keys() - self._slots.keys()) > len(self._pool) // PAGE:
-            self._make_room(len(wanted))
+            rows = np.arange(len(queue))
+            wanted = dict.fromkeys(zip(queue.tolist(), page.tolist(), strict=True))
+            self._make_room(wanted)
         for key in wanted:
             if key not in self._slots:
                 self._load(key)
-        self._last = list(wanted)
-        return (np.array([self._slots[key] for key in keys], np.int64) - page) * PAGE
+        return rows
 
     def close(self) -> None:
         """Give the memory back; a later lookup reads again."""
-        self._slots, self._last = {}, []
-        self._pool = np.empty(0, UNIT)
+        self._slots, self._pool = {}, np.empty(0, UNIT)
+        self._page.fill(-1)
 
-    def _make_room(self, more: int) -> None:
-        """Keep the pages of the last lookup; make a larger pool where one lookup needs that many."""
-        kept = [key for key in self._last if key in self._slots]
+    def _make_room(self, wanted: Collection[_Key]) -> None:
+        """Keep pages that are wanted, and none else; make a larger pool where hardly any other would find room."""
+        kept = [key for key in wanted if key in self._slots]
         pages = self._pool.view(np.uint8).reshape(-1, PAGE * UNIT.itemsize)
         old = pages[[self._slots[key] for key in kept]]
-        if len(kept) + more > len(pages):
-            self._pool = np.empty(2 * (len(kept) + more) * PAGE, UNIT)
+        if 4 * len(wanted) > 3 * len(pages):
+            self._pool = np.empty(2 * len(wanted) * PAGE, UNIT)
             pages = self._pool.view(np.uint8).reshape(-1, PAGE * UNIT.itemsize)
         pages[: len(kept)] = old
         self._slots = {key: slot for slot, key in enumerate(kept)}
+        self._page.fill(-1)
 
     def _load(self, key: _Key) -> None:
         number, page = key

@@ -258,18 +258,21 @@ def _newest(file: IndexFile) -> Numbers | None:
     for first in range(1, file.count + 1, _QUICK_CHUNK):
         entries = file.entries(first, min(_QUICK_CHUNK, file.count + 1 - first))
         hashes, previous = entries["key_hash"].astype(np.int32), entries["previous"].astype(np.int32)
-        own = slots[first : first + len(hashes)] = hashes % file.geometry.slots
+        own = slots[first : first + len(hashes)] = hashes - hashes // file.geometry.slots * file.geometry.slots
         if not len(own) or min(hashes.min(), previous.min()) < 0:
             return None
-        rows = np.flatnonzero(previous)
-        front = previous[rows]
+        rows = np.flatnonzero(previous != 0)
+        front = previous[rows].astype(np.intp)
         if (front >= rows + first).any() or (slots[front] != own[rows]).any():
             return None
         named[front] = True
         chains += len(own) - len(rows)
-    last, newest = np.flatnonzero(~named[1:]) + 1, np.zeros(file.geometry.slots, np.int32)
-    newest[slots[last]] = last
-    return newest if len(last) == chains == np.count_nonzero(newest) else None
+    newest, ends = np.zeros(file.geometry.slots, np.int32), 0
+    for first in range(1, file.count + 1, _QUICK_CHUNK):
+        rows = np.flatnonzero(~named[first : first + _QUICK_CHUNK]) + first
+        newest[slots[rows].astype(np.intp)] = rows
+        ends += len(rows)
+    return newest if ends == chains == np.count_nonzero(newest) else None
 
 
 def _wrong_entries(file: IndexFile, newest: Numbers) -> Iterator[Finding]:

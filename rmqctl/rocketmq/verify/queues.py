@@ -183,7 +183,7 @@ class QueueChecker:
         right = placed & (stored == codes)
         odd = np.flatnonzero(placed & ~right)
         if len(odd):
-            right[odd[self._extended(block, row[odd], stored[odd], codes[odd])]] = True
+            right[odd[self._extended(block, topics, row[odd], stored[odd], codes[odd])]] = True
         if right.any():
             self._claim(queue[right], offset[right], end[right])
         wrong = np.flatnonzero(~right)
@@ -209,18 +209,18 @@ class QueueChecker:
                     if stored is not None:
                         yield int(unit["tags_code"]) - stored
 
-    def _extended(self, block: Block, row: Ints, stored: Ints, codes: Ints) -> Ints:
+    def _extended(self, block: Block, topics: Ints, row: Ints, stored: Ints, codes: Ints) -> Ints:
         """Which units carry the address of an extension unit, and the right one."""
         fine = [
             i
             for i, (r, code) in enumerate(zip(row.tolist(), stored.tolist(), strict=True))
-            if code <= _MAX_EXT and self._is_extended(block, r, code, int(codes[i]))
+            if code <= _MAX_EXT and self._is_extended(block, int(topics[r]), r, code, int(codes[i]))
         ]
         return np.array(fine, np.int64)
 
-    def _is_extended(self, block: Block, row: int, address: int, code: int) -> bool:
+    def _is_extended(self, block: Block, topic_number: int, row: int, address: int, code: int) -> bool:
         """Whether an address is that of the record's extension unit, sound or damaged."""
-        topic, queue_id = block.topic(row).decode("utf-8", "replace"), int(block["queue_id"][row])
+        topic, queue_id = self._ids.texts[topic_number].decode("utf-8", "replace"), int(block["queue_id"][row])
         wanted = code, int(block["store_timestamp"][row])
         return self._extensions.names(topic, queue_id, address, wanted, int(block.physical[row]))
 

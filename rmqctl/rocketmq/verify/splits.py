@@ -9,17 +9,24 @@ from typing import Any
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.findings.state import FILE_UNREADABLE
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds
-from rmqctl.rocketmq.log.commitlog import FileContext, resume_state, walk_file
+from rmqctl.rocketmq.log.commitlog import FileContext, LogBlock, resume_state, walk_file
+from rmqctl.rocketmq.log.scan import WINDOW
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import Geometry
 from rmqctl.rocketmq.verify.context import LogContext, entry_findings
-from rmqctl.rocketmq.verify.index import IndexChecker
+from rmqctl.rocketmq.verify.index import IndexChecker, IndexPartial
 from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, LogChecker, LogPartial, damaged_records
-from rmqctl.rocketmq.verify.queues import QueueChecker
+from rmqctl.rocketmq.verify.queues import QueueChecker, QueuePartial
 
 SPLIT_SIZE = 64 << 20
 SPLIT_ALONE = 4 * SPLIT_SIZE
 """Bytes of a split where one process works on all: each opens what it compares with, and looks in front of it."""
+KEPT = 8 << 20
+"""Bytes of columns and properties kept until they are compared with queues and index. What compares a window's records
+has left the caches of the processor whenever their bodies have gone through these, so it works on several in a row.
+"""
+_COMPARED = "sys_flag", "queue_id", "queue_offset", "physical_offset", "store_timestamp"
+"""Header fields that queues and index are compared by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,7 @@ class Job:
         cross: compare queues and index with the log.
         witness: makes what goes along with the checks of a split: it takes each block with what they say, and gives a
             sight of the split at the end.
+        window: bytes read at a time; kept: as :data:`KEPT`.
     """
 
     store: RocketMQStore
@@ -40,6 +48,8 @@ class Job:
     cross: bool = True
     max_message: int = DEFAULT_MAX_MESSAGE
     witness: Callable[[FileContext, TextIds], Any] | None = None
+    window: int = WINDOW
+    kept: int = KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,44 +105,70 @@ class SplitCheck:
         """Yield findings of the split by offset; a file that cannot be read is a finding too."""
         job, ids, numbers = self.job, TextIds(), KeyNumbers()
         log = LogChecker(bodies=job.bodies, max_message=job.max_message, ids=ids, queues=numbers)
-        checkers: tuple[QueueChecker, IndexChecker] | None = None
-        if job.cross:
-            begin = self.split.context.file.base + self.split.start
-            index = IndexChecker(job.store, job.geometry, job.context, ids, begin=begin)
-            checkers = QueueChecker(job.store, job.context, ids, numbers), index
+        cross = _Cross(job, self.split, ids, numbers) if job.cross else None
         witness = job.witness(self.split.context, ids) if job.witness else None
         try:
-            yield from self._walk(log, checkers, witness)
+            yield from self._walk(log, cross, witness)
         except OSError as error:
             yield unreadable(self.split.context.file.name, error)
             witness = None
         self.partials.log = log.finish()
         self.partials.sight = witness.sight() if witness is not None else None
-        if checkers is not None:
-            queues, index = checkers
-            self.partials.queues, self.partials.index = queues.partial(), index.partial()
+        if cross is not None:
+            self.partials.queues, self.partials.index = cross.partials()
 
-    def _walk(
-        self, log: LogChecker, checkers: tuple[QueueChecker, IndexChecker] | None, witness: Any
-    ) -> Iterator[Finding]:
+    def _walk(self, log: LogChecker, cross: _Cross | None, witness: Any) -> Iterator[Finding]:
         split = self.split
         state = resume_state(split.context, split.start)
-        for found in walk_file(split.context, state, start=split.start, stop=split.stop):
+        for found in walk_file(split.context, state, start=split.start, stop=split.stop, window=self.job.window):
             findings = log.block(found)
             if witness is not None:
                 witness.block(found, findings)
             yield from findings
             if split.context.file.lead and len(found.block):
                 yield from entry_findings(found.block)
-            if checkers is not None:
-                queues, index = checkers
-                yield from queues.block(found)
-                index.damaged = damaged_records(findings)
-                yield from index.block(found)
+            if cross is not None and len(found.block):
+                cross.block(found, damaged_records(findings))
         log.partial.stale = state.stale
-        if checkers is not None and not state.stale:
-            file = split.context.file
-            checkers[1].rest(file.base + (file.size if split.stop is None else split.stop))
+        if cross is not None and not state.stale:
+            cross.end()
+
+
+class _Cross:
+    """Compares the records of a split with queues and index, those of several windows in a row."""
+
+    def __init__(self, job: Job, split: Split, ids: TextIds, numbers: KeyNumbers) -> None:
+        self._ids, self._most, self._kept = ids, job.kept, 0
+        self._waiting: list[tuple[LogBlock, set[int]]] = []
+        file = split.context.file
+        self._stop = file.base + (file.size if split.stop is None else split.stop)
+        self._queues = QueueChecker(job.store, job.context, ids, numbers)
+        self._index = IndexChecker(job.store, job.geometry, job.context, ids, begin=file.base + split.start)
+
+    def block(self, found: LogBlock, damaged: set[int]) -> None:
+        """Take the records of one window, which can be reused, and physical offsets of damaged ones."""
+        self._kept += found.leave_window(self._ids, _COMPARED)
+        self._waiting.append((found, damaged))
+        if self._kept >= self._most:
+            self._compare()
+
+    def end(self) -> None:
+        """Look at what the index says of the log after the last record."""
+        self._compare()
+        self._index.rest(self._stop)
+
+    def partials(self) -> tuple[QueuePartial, IndexPartial]:
+        """Return what queues and index leave for the join."""
+        self._compare()
+        return self._queues.partial(), self._index.partial()
+
+    def _compare(self) -> None:
+        for found, _ in self._waiting:
+            self._queues.block(found)
+        for found, damaged in self._waiting:
+            self._index.damaged = damaged
+            self._index.block(found)
+        self._waiting, self._kept = [], 0
 
 
 def unreadable(file: str, error: OSError) -> Finding:

@@ -23,6 +23,7 @@ from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify import index, index_file
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+from rmqctl.rocketmq.verify.splits import Job, SplitCheck, splits_of
 
 STORE, ENTRIES, SIZE, SPLIT = "5.5.0-clean", 40, ENTRY.packer.size, 1 << 16
 CHANGES = st.lists(
@@ -91,6 +92,38 @@ def test_entries_against_the_log(root: Path, changes: list[tuple[int, int, int]]
         return [finding.row() for finding in verification.findings()]
 
     both_ways(root, changes, found)
+
+
+@settings(max_examples=8, deadline=None)
+@given(changes=CHANGES, kept=st.sampled_from([1 << 15, 1 << 30]), window=st.sampled_from([1 << 13, 1 << 15]))
+def test_windows_compared_in_a_row(root: Path, changes: list[tuple[int, int, int]], kept: int, window: int) -> None:
+    """Records of windows that wait are compared as those of one window, whatever is damaged."""
+    queue = max((root / "consumequeue").glob("*/*/*"), key=lambda path: len(path.read_bytes().rstrip(b"\0")))
+    paths = min((root / "index").iterdir()), queue
+    before = [path.read_bytes() for path in paths]
+    for path, data, first in zip(paths, before, (opened(root).geometry.entry_at(0), -SIZE), strict=True):
+        changed = bytearray(data)
+        for number, offset, bits in changes:
+            changed[first + number * SIZE + offset] ^= bits
+        path.write_bytes(changed)
+
+    def found(kept: int) -> list[object]:
+        store = open_store_at(str(root))
+        context, log = LogContext.of(store), CommitLog(store.log_files)
+        job = Job(store, geometry_of(store), context, window=window, kept=kept)
+        said: list[object] = []
+        for split in splits_of(log.contexts()):
+            check = SplitCheck(job, split)
+            said += [*(finding.row() for finding in check.findings()), check.partials.index]
+            queues = check.partials.queues
+            said += [queues.claims, sorted(queues.missing, key=lambda m: m.physical)]
+        return said
+
+    try:
+        assert found(kept) == found(1)
+    finally:
+        for path, data in zip(paths, before, strict=True):
+            path.write_bytes(data)
 
 
 def test_a_sound_file_takes_the_short_way(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
