@@ -198,7 +198,7 @@ def _holding(block: Block, text: bytes) -> Ints:
                 found.append(row)
             at = find(data, text, ends[row] if inside else at + 1)
     batches = np.flatnonzero((block["sys_flag"] & _INNER_BATCH) != 0)
-    return np.union1d(np.array(found, np.int64), batches)
+    return np.union1d(np.array(found, np.int64), batches) if found else batches
 
 
 def _record(block: Block, row: int, *, strict: bool) -> Record:
