@@ -7,7 +7,7 @@ whole is verified as it would be, and a broker's start on it is replayed, so tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -434,7 +434,15 @@ class _Planner:
                     what = f"end the log at offset {reached}: {number_of(restored, 'offset')} from {', '.join(names)}"
                     what += "" if restored == reached - end else ", empty batches for the others"
                 why = "the checkpoints say that it had come so far; no offset is to be given to a second record"
-                yield Step(CHECKPOINT_BEYOND_END.id, file.name, what, why, tuple(appended(file.name, file.size, made)))
+                edits = tuple(appended(file.name, file.size, made))
+                cuts = [n for n, step in enumerate(self.steps) if any(_cuts(log, step.edits))]
+                counted = sum(self.steps[n].loses for n in cuts)
+                lost = max(reached - end, counted) - restored
+                step = Step(CHECKPOINT_BEYOND_END.id, file.name, what, why, edits, max(lost - counted, 0))
+                if self.options.wants(step):  # what comes back here is not given up by the step that cut it off
+                    for n in cuts:
+                        self.steps[n] = replace(self.steps[n], loses=min(self.steps[n].loses, lost))
+                yield step
 
     def _reached(self, log: PartitionLog, end: int) -> int:
         """Return the offset that a log had certainly reached before it was damaged.
@@ -444,13 +452,7 @@ class _Planner:
         checked = (log.checkpoints.offset(kind, log.partition) for kind in _READ_AT_START)
         witnesses = [offset for offset in checked if offset is not None]
         witnesses = sorted([*witnesses, *(file.base for file in log.partition.snapshots)])
-        cut = sum(
-            edit.from_size - edit.to_size
-            for edit in _edits(self.steps)
-            if isinstance(edit, Cut)
-            and edit.file.startswith(f"{log.partition.directory}/")
-            and edit.file.endswith(".log")
-        )
+        cut = sum(edit.from_size - edit.to_size for edit in _cuts(log, _edits(self.steps)))
         likely = [offset for offset in witnesses if offset - end <= cut // _LEAST_RECORD]
         return max([*witnesses[-2:-1], *likely, 0])
 
@@ -576,6 +578,13 @@ def _changed(edits: Iterable[Edit]) -> set[str]:
 
 def _edits(steps: Iterable[Step]) -> Iterator[Edit]:
     return (edit for step in steps for edit in step.edits)
+
+
+def _cuts(log: PartitionLog, edits: Iterable[Edit]) -> Iterator[Cut]:
+    """Edits that cut bytes off the segments of a log."""
+    for edit in edits:
+        if isinstance(edit, Cut) and edit.file.startswith(f"{log.partition.directory}/") and edit.file.endswith(".log"):
+            yield edit
 
 
 def complaints(directory: LogDirectory, repair: Repair) -> list[str]:

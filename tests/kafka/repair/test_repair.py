@@ -320,6 +320,8 @@ def test_the_end_of_a_log_comes_back_from_a_file_that_a_broker_left_over(
             "gone": " with an empty batch for 119 to 126",
         }[later]
     )
+    loses = sum(step["loses"] for step in json.loads(made.stdout)["steps"])
+    assert loses == {"": 0, "9 123": 4, "gone": 8}[later], "what comes back is not given up, and what does not is"
     assert later or log.read_bytes() == whole
     assert ends(root)["plain-none", 1] == 127
 
