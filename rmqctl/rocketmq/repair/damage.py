@@ -119,7 +119,8 @@ class Holes:
     def doubtful(self, begin: int) -> frozenset[int]:
         """Physical offsets of records that the others of their queue do not bear out: only these may a unit contradict.
 
-        One after a hole is borne out by the next record of the queue, where that goes on from it.
+        One after a hole is borne out by the next record of the queue, where that goes on from it. Of two that carry the
+        same offset, one after the other, neither is, nor is the only one of a queue where another lacks its first.
 
         Args:
             begin: physical offset at which the log begins; where it is 0, every queue begins at 0.
@@ -132,7 +133,18 @@ class Holes:
             if following is not None and _joins(own, following):
                 found.discard(following.before)
         after = {b.after for b in self.breaks}
-        found |= {r.first for r in self.runs.values() if r.first in after or (r.first_offset > 0 and begin == 0)}
+        found |= {b.after for b in self.breaks if b.missing == -1}
+        found |= {r.first for r in self.runs.values() if r.first in after}
+        if begin == 0:
+            late = {key: run for key, run in self.runs.items() if run.first_offset > 0}
+            found |= {run.first for run in late.values()}
+            alone: dict[int, list[tuple[Key, _Run]]] = {}
+            for key, run in self.runs.items():
+                if run.count == 1:
+                    alone.setdefault(run.next, []).append((key, run))
+            for lacking, other in late.items():
+                near = (run for key, run in alone.get(other.first_offset, []) if _is_near(key, lacking))
+                found |= {run.first for run in near if run.first < other.first}
         return frozenset(found)
 
     def beside(self) -> frozenset[tuple[str, int, int]]:

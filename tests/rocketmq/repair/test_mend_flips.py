@@ -117,6 +117,18 @@ def check_burst(root: Path, place: Place, first: int, span: int, pattern: int) -
     assert after == place.raw or given_up or fields - PROTECTED, (fields, span, [s.what for s in steps])
 
 
+@pytest.mark.parametrize(("seed", "bit"), [(101, 3288), (102, 2544)])
+def test_a_record_that_strayed_to_the_place_of_another(root: Path, seed: int, bit: int) -> None:
+    """Two records of a queue carry the same offset, and one of them has its unit in the queue that lacks it."""
+    for place in places(root, 1, random.Random(seed)):
+        check_flip(root, place, bit)
+
+
+def test_the_first_record_of_a_queue_in_a_queue_of_its_own(root: Path) -> None:
+    for place in places(root, 1, random.Random(16)):
+        assert mended(root, place, flip(place.raw, 3145, 56197))[0] == place.raw
+
+
 def test_a_sample_of_flipped_bits(root: Path) -> None:
     chance = random.Random(1)
     for place in places(root, 60, chance):
