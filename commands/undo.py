@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.repair import Applied
     from rmqctl.repair.journal import Journal
 
-_DOING = {"undo": "taking back", "redo": "bringing again, by taking back", "resume": "finishing"}
+_DOING = {"undo": "taking back", "redo": "making the changes again, by taking back", "resume": "finishing"}
 _LIST = ("journal", "time", "kind", "title", "state", "next")
 _COLUMNS = ("file", "does", "size", "to_size", "bytes")
 
@@ -25,7 +25,7 @@ _COLUMNS = ("file", "does", "size", "to_size", "bytes")
 @click.command("undo")
 @click.argument("journal", type=LocalPath())
 @click.option("--list", "lists", is_flag=True, help="List the journals: what was done, and what comes next.")
-@click.option("--redo", is_flag=True, help="Bring again what was taken back last.")
+@click.option("--redo", is_flag=True, help="Make the changes again that were taken back last.")
 @click.option("--dry-run", is_flag=True, help="Show what would be changed, and write nothing.")
 @click.option("--resume", "forwards", is_flag=True, help="Finish what was broken off instead of taking it back.")
 @click.option(

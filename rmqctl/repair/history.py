@@ -1,4 +1,4 @@
-"""What was done to a store, run by run: which run is taken back next, and which is brought again.
+"""What was done to a store, run by run: which run is taken back next, and which is made again.
 
 A journal that takes another one back has its number in the header. A run, what took it back, what brought it again and
 so on are one line; the last of them says whether the run is in force.
@@ -36,7 +36,7 @@ class Run:
     """One journal in the history of a store.
 
     Attributes:
-        subject: name of the journal that it carries out, takes back or brings again.
+        subject: name of the journal that it carries out, takes back or makes again.
         turns: 0 for a run of a command, 1 for what takes it back, 2 for what brings it again, and so on.
     """
 
@@ -155,7 +155,7 @@ def choose_journal(path: Path, *, redo: bool = False) -> Path:
 
 
 def lineage(path: Path) -> tuple[str, int]:
-    """Return the name of the run that a journal carries out, takes back or brings again, and how often that turned."""
+    """Return the name of the run that a journal carries out, takes back or makes again, and how often that turned."""
     turns, names = 0, {path.name}
     while (path / JOURNAL).is_file() and (earlier := header_of(path).get("reverses")):
         if str(earlier) in names or not str(earlier).isdigit():  # nothing that rmqctl wrote
