@@ -190,6 +190,7 @@ def strange(journal: Journal) -> list[str]:
 def _differences(journal: Journal, *, after: bool) -> Iterator[str]:
     changes = journal.changes
     inside = {f.name for f in changes.files if f.side(after=after).place == STORE}
+    inside |= {d.name for d in changes.directories if d.side(after=after)}  # a name that a directory takes over
     for file in changes.files:
         for why in _differs(journal, file, after=after):
             yield f"{file.name}: {why}"

@@ -8,9 +8,9 @@ import pytest
 
 from rmqctl.errors import Refused
 from rmqctl.files.writing import FileLayer
-from rmqctl.repair import apply, choose_journal, pending, resume, undo
+from rmqctl.repair import Create, Quarantine, apply, choose_journal, pending, resume, undo
 from tests.repair.faults import AcrossCounting, AcrossKilling, CountingLayer, Killed, KillingLayer, QuickLayer
-from tests.repair.stores import plan_of, rich_plan
+from tests.repair.stores import plan_of, put, rich_plan
 from tests.repair.workshop import State, Workshop, chosen
 
 Run = Callable[[FileLayer], object]
@@ -80,6 +80,29 @@ def test_apply(shop: Workshop, counting: type[CountingLayer], killing: type[Kill
             kill_everywhere(shop, lambda layer: apply(plan, layer=layer), (counting, killing), (before, after), stride)
             > 100 // stride
         )
+
+
+@on_both
+def test_a_directory_takes_the_name_of_a_file(
+    shop: Workshop, counting: type[CountingLayer], killing: type[KillingLayer], stride: int
+) -> None:
+    """Nothing of it passes for a file that somebody put back, on either way."""
+    put(shop.root, "consumequeue/W", b"no queues")
+    plan = plan_of(shop.root, Quarantine("consumequeue/W"), Create("consumequeue/W/0/00000000000000000000", b"w"))
+    before = shop.state()
+    shop.save()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.time_ns", lambda: 1_800_000_000_000_000_000)
+        applied = apply(plan, layer=counting(), verify=list)
+        assert applied.complaints == () and applied.journal is not None
+        after = shop.state()
+        assert (shop.root / "consumequeue/W/0").is_dir()
+        back = undo(applied.journal, layer=counting())
+        assert back.complaints == () and back.journal is not None and shop.state() == before
+        assert undo(back.journal, layer=counting()).complaints == () and shop.state() == after
+        shop.restore()
+        kinds = counting, killing
+        assert kill_everywhere(shop, lambda layer: apply(plan, layer=layer), kinds, (before, after), stride)
 
 
 @on_both
