@@ -6,6 +6,7 @@ Nothing is written. The bytes of a store as a plan finds them and as it would le
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -161,6 +162,12 @@ def _added_up(plan: Plan, journal: str) -> _PlannedChanges:
             f"the plan was made for another state of {plan.root}: {named(maker.problems)}; "
             "nothing was written; make the plan again"
         )
+    if maker.in_the_way:
+        first = os.path.join(maker.root, min(maker.in_the_way))
+        raise Refused(
+            f"{named(sorted(maker.in_the_way))}: no directory, and one is to be made there; nothing was written; "
+            f"move it away and try again: mv {shlex.quote(first)} ELSEWHERE"
+        )
     return maker
 
 
@@ -176,6 +183,7 @@ class _PlannedChanges:
     def __init__(self, root: str, journal: str) -> None:
         self.root, self.journal = root, journal
         self.problems: list[str] = []
+        self.in_the_way: set[str] = set()
         self._reader = Reader()
         self.files: list[PlannedFile] = []
         self._now: dict[str, PlannedFile | None] = {}
@@ -318,6 +326,8 @@ class _PlannedChanges:
         parent = os.path.dirname(name)
         while parent and not self._is_directory(parent) and not os.path.isdir(os.path.join(self.root, parent)):
             self._directories[parent] = True
+            if self._is_there(parent):
+                self.in_the_way.add(parent)
             parent = os.path.dirname(parent)
         while parent and self._is_gone(parent):
             self._directories[parent] = True

@@ -39,6 +39,7 @@ from rmqctl.rocketmq.store.geometry import HEADER, Geometry, IndexGeometry, dete
 
 _DATABASE_FILE = re.compile(r"\d{6,}\.(sst|log|blob)|CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+")
 _CONTROL = ("abort", "lock", "checkpoint")
+_DIRECTORIES = (QUEUES, BATCH_QUEUES, QUEUES_EXT, "index", "config", "timerlog")
 _INDEX_NAME_DIGITS = 17
 _DROPS_EMPTY_LAST = Release(5, 1, 3)
 _UNKNOWN = -1  # a link to nowhere or in a circle; reading it says so
@@ -63,8 +64,12 @@ class FileCheck:
         self.queues: dict[str, Listing] = {}
 
     def findings(self) -> Iterator[Finding]:
-        """Yield findings in the order log, queues, index, timer log."""
+        """Yield findings in the order log, files in the place of directories, queues, index, timer log."""
         yield from self._log()
+        for name in _DIRECTORIES:
+            entry = self.store.tree.stat(name)
+            if entry is not None and not entry.is_directory:
+                yield Finding(FILE_STRAY, name, 0, 0, "a file in the place of one of the broker's directories")
         if not self.store.is_rocksdb:
             yield from self._queues(QUEUES, self.geometry.queue_file_size)
         yield from self._queues(BATCH_QUEUES, self.geometry.batch_queue_file_size)
