@@ -35,11 +35,12 @@ from rmqctl.kafka.findings.directory import (
     QUORUM_STATE,
 )
 from rmqctl.kafka.repair.heal import stored_epochs
-from rmqctl.kafka.repair.log import Source, is_of_epoch, leftover_sources
+from rmqctl.kafka.repair.log import Source, is_of_epoch, left_over, leftover_sources
 from rmqctl.kafka.repair.survey import Survey
 from rmqctl.kafka.state.metadata import MetadataImage
-from rmqctl.kafka.state.partition_state import PartitionLog, read_text
+from rmqctl.kafka.state.partition_state import PartitionLog, reached_offsets, read_text
 from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step
 from rmqctl.text import number_of
 
@@ -144,9 +145,9 @@ def topic_id_steps(
 def lost_steps(
     findings: Iterable[Finding], own: Replicas, others: Sequence[Replicas], room: Callable[[], Path]
 ) -> Iterator[Step]:
-    """Take the logs of partitions that are gone as a whole from the replica that has most of them.
+    """Take the logs of partitions that are gone as a whole from the replica that reaches farthest, then has most.
 
-    Segments that a broker left over count as one, too. Damage that a log has there is mended later as any other.
+    Where none has any of it, from segments that a broker left over. Damage that a log has there is mended later.
     """
     for finding in findings:
         if finding.kind not in {DIRECTORY_LOST, DIRECTORY_LOST_LOG} or finding.topic is None:
@@ -154,22 +155,25 @@ def lost_steps(
         label, number = f"{finding.topic}-{finding.partition}", finding.partition or 0
         topic_id = None if own.image is None else own.image.topics.get(finding.topic)
         found = [
-            (len(survey), log.directory.root, log.partition)
+            (int(survey.columns["last_offset"].max()), len(survey), log.directory.root, log.partition)
             for replica in others
             if (log := replica.find(finding.topic, number)) is not None
             and log.topic_id in {None, topic_id or log.topic_id}
             and len(survey := Survey(log.partition))
         ]
         log = own.find(finding.topic, number)
-        apart = _left_over(log) if log is not None else None
+        compacted = log is None or is_compacted(log.partition, log.checkpoints, own.image)
+        apart = _left_over(log) if log is not None and not found and not compacted else None
         if apart is not None:
-            found.append((len(Survey(apart)), "the files that a broker left over", apart))
+            found.append((0, 0, "the files that a broker left over", apart))
         if not found:
             none = "no replica that was given has it" if others else "restore it with --from REPLICA"
             why = f"{none}; without one, rmqctl salvage makes a new log directory of what other copies or files have"
+            if log is not None:
+                why += left_over(leftover_sources(log.partition), (), log.log_start_offset, -1)
             yield Step(finding.kind.id, f"{label}/", f"left as it is: {finding.message}", why)
             continue
-        _, root, partition = max(found, key=lambda one: one[0])
+        *_, root, partition = max(found, key=lambda one: one[:2])
         edits = list[Edit]()
         for file in partition.logs:
             here = local_path(file.tree, file.name)
@@ -183,16 +187,26 @@ def lost_steps(
 
 
 def _left_over(log: PartitionLog) -> Partition | None:
-    """Return the ``.deleted`` and ``.cleaned`` segments of a partition, where its leader epochs prove every batch."""
+    """Return the ``.deleted`` and ``.cleaned`` segments of a partition, where they prove to be the log that it had.
+
+    Every batch is of the leader epoch that the log had there; an index of the first segment is in use, as none is of
+    what retention deleted; and the last one reaches all offsets that checkpoints, snapshots and indexes state.
+    """
+    indexes = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+    used = sorted(file.base for kind in indexes for file in log.partition.of_kind(kind))
     files = dict[int, LogFile]()
     for file in log.partition.leftovers:
-        if file.kind is FileKind.LOG and file.meaning.leftover != _SWAP:
+        if file.kind is FileKind.LOG and file.meaning.leftover != _SWAP and used and file.base >= used[0]:
             files[file.base] = max(file, files.get(file.base, file), key=lambda one: one.size)
     segments = [Segment(base, log=file) for base, file in sorted(files.items())]
     found, known = Partition(log.partition.directory, log.partition.name, segments), log.leader_epochs
     survey, epochs = Survey(found), stored_epochs(found, () if known.problems else tuple(known.entries))
+    if not len(survey) or segments[0].base != used[0]:
+        return None
+    end = int(survey.columns["last_offset"].max()) + 1
+    reached = max([used[-1] + 1, log.log_start_offset + 1, *(offset for offset, _ in reached_offsets(log))])
     is_proven = all(is_of_epoch(survey.batch(row), epochs) for row in range(len(survey)))
-    return found if len(survey) and is_proven else None
+    return found if is_proven and end >= reached else None
 
 
 # --- swaps --------------------------------------------------------------------------------------------

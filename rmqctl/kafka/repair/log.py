@@ -25,7 +25,7 @@ from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey
 from rmqctl.kafka.repair.transactions import Endings, with_markers
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step, changes
 
-_PIECE, _DELETED = 8 << 20, ".deleted"
+_PIECE = 8 << 20
 _MOST_OFFSETS = 1 << 20
 _MOST_NO_OPS = 1 << 16
 """Records that are made for one destroyed range of the metadata log: a damaged base offset may claim any number."""
@@ -83,7 +83,8 @@ def carried_on(
 ) -> tuple[bytes, int, list[str]]:
     """Return what takes a log on from its end to an offset: batches that sources have, and empty ones.
 
-    A batch counts where it is of the leader epoch that the log had at its offset; of several at one offset the largest.
+    A batch counts where it is of the leader epoch that the log had at its offset; of several at one offset that
+    of a replica, then the largest.
 
     Args:
         before: the last batch of the log.
@@ -92,13 +93,13 @@ def carried_on(
         The bytes, the number of offsets whose batches a source has, and the names of those sources.
     """
     every = [
-        (batch.base_offset, -batch.size, number, batch)
+        (batch.base_offset, source.is_leftover, -batch.size, number, batch)
         for number, source in enumerate(sources)
         for batch in source.batches(first, beyond)
         if is_of_epoch(batch, epochs)
     ]
     data, restored, names, end = b"", 0, list[str](), first
-    for base, _, number, batch in sorted(every, key=lambda one: one[:3]):
+    for base, _, _, number, batch in sorted(every, key=lambda one: one[:4]):
         if base < end:
             continue
         data += _without_records(end, base, before) if end < base else b""
@@ -116,6 +117,26 @@ def is_of_epoch(batch: Batch, epochs: Sequence[LeaderEpoch]) -> bool:
     return row > 0 and epochs[row - 1].epoch == batch.epoch
 
 
+def left_over(sources: Iterable[Source], epochs: Sequence[LeaderEpoch], first: int, beyond: int) -> str:
+    """Name the files that a broker left over with batches of some offsets, and the way to have them; "" for none.
+
+    Batches of another leader epoch than the log had there are not meant: they were replaced.
+    """
+    text = ""
+    for source in sources:
+        held = source.batches(first, beyond) if source.is_leftover else []
+        held = [batch for batch in held if not epochs or is_of_epoch(batch, epochs)]
+        if held:
+            file = source.survey.files[0]
+            plain = file.name.removesuffix(file.meaning.leftover)
+            text += (
+                f"; {source.name} has offsets {held[0].base_offset} to {held[-1].last_offset}, which a broker may have "
+                f"cut off, deleted or compacted: to have them, copy it as {plain} into a directory "
+                "of its own, and salvage both"
+            )
+    return text
+
+
 def _without_records(first: int, beyond: int, before: Batch | None) -> bytes:
     epoch, timestamp = (before.epoch, before.max_timestamp) if before is not None else (0, -1)
     return empty_batch(first, beyond - 1, epoch, timestamp)
@@ -129,6 +150,7 @@ class LogMender:
         room: makes a path at which a file can be built.
         compacted: offsets may be missing between batches.
         endings: what is known of transactions that ended in what was destroyed; None: nothing.
+        epochs: leader epochs that the partition had before anything was mended, where they are known.
 
     Attributes:
         metadata: for the metadata log: records that take the place of destroyed ones, as far as they fit in.
@@ -144,9 +166,10 @@ class LogMender:
         *,
         compacted: bool,
         endings: Endings | None = None,
+        epochs: Sequence[LeaderEpoch] = (),
     ) -> None:
         self.survey, self.sources, self.root, self.room, self.compacted = survey, sources, root, room, compacted
-        self.endings = endings
+        self.endings, self.epochs = endings, epochs
         self.metadata: Sequence[bytes] = ()
         self.too_many = ""
 
@@ -194,7 +217,8 @@ class LogMender:
             data = self._from(source, lost)
             if data is not None:
                 what = f"restore bytes {lost.begin} to {lost.end} from {source.name}"
-                around = "the same file" if source.is_leftover else "the batches around are the same there"
+                proven = "their leader epoch is that of the log" if source.is_leftover else ""
+                around = proven or "the batches around are the same there"
                 why = f"{around}, and those between are sound"
                 return Filling(lost, data, what, f"{lost.parts[0].message}; {why}")
         if lost.is_tail:
@@ -214,20 +238,14 @@ class LogMender:
     def _cut(self, lost: Range) -> Filling:
         loses = self._held(lost.parts)
         what, why = f"end the file at {lost.begin}", f"{lost.parts[0].message}; nothing sound follows in the log"
-        for source in self.sources:
-            held = source.batches(lost.first, -1) if source.is_leftover else []
-            if held:
-                name = source.survey.files[0].name.removesuffix(_DELETED)
-                why += (
-                    f"; {source.name} has offsets {held[0].base_offset} to {held[-1].last_offset}, which a broker may "
-                    f"have cut off: to have them, copy it as {name} into a directory of its own, and salvage both"
-                )
+        why += left_over(self.sources, self.epochs, lost.first, -1)
         return Filling(lost, b"", what, why, loses)
 
     def _bridged(self, lost: Range) -> Filling:
         epoch, timestamp = self._epoch(lost), self._timestamp(lost)
         if self.survey.partition.is_metadata_log:
             return self._without_changes(lost, epoch, timestamp)
+        others = left_over(self.sources, self.epochs, lost.first, lost.beyond)
         markers = {} if self.endings is None else self.endings.of(lost)
         data = with_markers(lost, markers, epoch, timestamp) if markers else None
         if markers and data is None:  # as where bytes were put into a marker or taken out: the file is written again
@@ -238,7 +256,7 @@ class LogMender:
                 f"{how[e.commit]} of producer {e.producer_id} at {at}" for at, e in sorted(markers.items())
             )
             what = f"write the markers at {lost.begin} again: {markers_text}"
-            why = f"{lost.parts[0].message}; a producer snapshot and the transaction index say how they ended"
+            why = f"{lost.parts[0].message}; a producer snapshot and the transaction index say how they ended{others}"
             return Filling(lost, data, what, why, lost.count - len(markers))
         data = bridge(lost.first, lost.beyond, epoch, timestamp, lost.size, self._producer(lost))
         if data is None:
@@ -247,7 +265,7 @@ class LogMender:
         what = f"bridge {offsets} with an empty batch at {lost.begin}"
         held = self._held(part for part in lost.parts if part.frame_ok)
         loses = 0 if self._is_marker(lost) else max(lost.count, held)
-        why = f"{lost.parts[0].message}; no replica has the bytes"
+        why = f"{lost.parts[0].message}; no replica has the bytes{others}"
         for producer, first in self.endings.undecided if self.endings is not None else ():
             why += (
                 f"; the transaction of producer {producer} from offset {first} ended here, nothing left says how: "
@@ -265,7 +283,10 @@ class LogMender:
             data = metadata_batch(lost.first, epoch, timestamp, lost.size, values, lost.count)
         what = f"bridge offsets {lost.first} to {lost.beyond - 1} with records that change nothing at {lost.begin}"
         what += f", {len(values)} of them made again" if values else ""
-        return Filling(lost, data, what, f"{lost.parts[0].message}; no replica has the bytes", lost.count - len(values))
+        others = left_over(self.sources, self.epochs, lost.first, lost.beyond)
+        # for a segment that is gone the range has no parts
+        why = f"{lost.parts[0].message if lost.parts else 'it is gone'}; no replica has the bytes{others}"
+        return Filling(lost, data, what, why, lost.count - len(values))
 
     def _as_few(self, lost: Range) -> bytes:
         """Batches for the offsets of a range in as few bytes as it takes, with the markers that are known."""
@@ -309,7 +330,7 @@ class LogMender:
             ends = np.cumsum([batch.size for batch in found], dtype=np.int64)
             at = int(np.searchsorted(ends, lost.size))
             found = found[: at + 1] if at < len(found) and int(ends[at]) == lost.size else []
-        if not found or not self._fit(found, lost):
+        if not found or not self._fit(found, lost) or not self._is_proven(source, found, lost):
             return None
         return b"".join(source.survey.bytes_of(batch) for batch in found)
 
@@ -317,6 +338,26 @@ class LogMender:
         """Whether a replica has the sound batches around a range, byte for byte."""
         around = [batch for batch in (lost.before, lost.after) if batch is not None]
         return bool(around) and all(source.has(batch, self.survey.bytes_of(batch)) for batch in around)
+
+    def _is_proven(self, source: Source, found: Sequence[Batch], lost: Range) -> bool:
+        """Whether the log had the batches of a source: a broker also leaves over what it cut off or compacted.
+
+        They are of the leader epoch that the log had there, or of that around the range where none is known. In a
+        compacted log they are those whose headers are still in the range: others may have been cleaned out of it.
+        """
+        if not source.is_leftover:
+            return True
+        if self.compacted:
+            stated = [part.stated for part in lost.parts]
+            same = [(b.base_offset, b.last_offset, b.size, b.records_count) for b in stated if b is not None]
+            if len(same) != len(stated) or same != [
+                (b.base_offset, b.last_offset, b.size, b.records_count) for b in found
+            ]:
+                return False
+        if self.epochs:
+            return all(is_of_epoch(batch, self.epochs) for batch in found)
+        around = {None if batch is None else batch.epoch for batch in (lost.before, lost.after)}
+        return {batch.epoch for batch in found} == around
 
     def _between(self, source: Source, first: int, beyond: int) -> list[Batch]:
         """Batches without damage between them."""
@@ -414,10 +455,11 @@ class LogMender:
         beyond = min([after.base_offset, *(file.base for file in self.survey.files if file.base > first)])
         lost = Range(number, 0, 0, first, beyond, before, after, ())
         name = f"{finding.file.rpartition('/')[0]}/{first:020d}.log"
-        data, what, loses = None, "", 0
+        data, what, loses, why = None, "", 0, f"{finding.message}; the log goes on at {after.base_offset}"
         for source in self.sources:
             found = self._between(source, lost.first, lost.beyond)
-            if found and (source.is_leftover or self._is_same(source, lost)) and self._fit(found, lost):
+            is_same = source.is_leftover or self._is_same(source, lost)
+            if found and is_same and self._fit(found, lost) and self._is_proven(source, found, lost):
                 data = b"".join(source.survey.bytes_of(batch) for batch in found)
                 what = f"restore {len(found):,} batches from {source.name}"
                 break
@@ -427,9 +469,9 @@ class LogMender:
             else:
                 data = self._as_few(lost)
             what, loses = f"bridge offsets {lost.first} to {lost.beyond - 1} with an empty batch", lost.count
+            why += left_over(self.sources, self.epochs, lost.first, lost.beyond)
         if self.endings is not None:
             self.endings.pass_over(lost, data)
-        why = f"{finding.message}; the log goes on at {after.base_offset}"
         if finding.kind is SEGMENT_EMPTIED:
             edits: tuple[Edit, ...] = (
                 Extend(name, 0, len(data)),

@@ -303,7 +303,7 @@ class _Planner:
         found = self._partition(name)
         if found is None:
             return
-        partition, _, compacted = found
+        partition, log, compacted = found
         findings = [f for f in self._findings("fill", partition=partition) if f.kind in LOG_KINDS]
         if not findings:
             return
@@ -314,8 +314,9 @@ class _Planner:
         keeps_room = not any(f.kind is BATCH_ZERO_END for f in findings)
         doubtful = {f.file for f in self._known if f.kind.id.startswith("txn-index.")}
         endings = None if compacted else Endings(survey, frozenset(doubtful))
+        epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
         mender = LogMender(
-            survey, sources, Path(self.below.root), self._room, compacted=compacted, endings=endings
+            survey, sources, Path(self.below.root), self._room, compacted=compacted, endings=endings, epochs=epochs
         )  # fmt: skip
         if partition.is_metadata_log:
             yield from self._filled_metadata(mender, findings, keeps_room=keeps_room)
@@ -426,7 +427,8 @@ class _Planner:
             end = max(file.base, last.last_offset + 1 if last is not None else 0)
             reached = self._reached(log, end)
             if end < reached <= file.base + INT_MAX:
-                sources = [*self._sources(log.partition), *leftover_sources(log.partition)]
+                compacted = is_compacted(log.partition, log.checkpoints, replicas.image)
+                sources = [*self._sources(log.partition), *(() if compacted else leftover_sources(log.partition))]
                 epochs = stored_epochs(log.partition, () if log.leader_epochs.problems else log.leader_epochs.entries)
                 made, restored, names = carried_on(sources, epochs, last, end, reached)
                 what = f"end the log at offset {reached} with an empty batch for {end} to {reached - 1}"
