@@ -27,7 +27,7 @@ from rmqctl.kafka.reference import Record, records_of_batch
 from rmqctl.kafka.replication.copies import Batches, Copy, copy_at
 from rmqctl.kafka.replication.elect import common_end
 from rmqctl.kafka.replication.union import joined
-from rmqctl.kafka.state.metadata import metadata_image
+from rmqctl.kafka.state.metadata import MetadataImage, metadata_image, snapshots
 from rmqctl.kafka.state.metadata_rows import PARTS, image_document
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
@@ -214,13 +214,17 @@ class Diff:
             return  # one of them has no record
         one, two = (metadata_image(log, at) for log in logs if log is not None)
         self.metadata = {"offset": at, "end_a": ends[0] + 1, "end_b": ends[1] + 1, "differences": 0, "problem": None}
-        for letter, side, image in (("A", self.a, one), ("B", self.b, two)):
+        for n, (side, log, image) in enumerate(((self.a, logs[0], one), (self.b, logs[1], two))):
             if image.offset == at and not image.problems:
                 continue
             wrong = image.problems[0] if image.problems else None
             why = f"it begins at offset {image.offset}" if wrong is None else f"{wrong.file}: {wrong.message}"
-            self.metadata |= {"differences": None, "problem": self.metadata["problem"] or f"{letter}: {why}"}
-            side.damaged = max(side.damaged, 1)
+            why, begins = f"{'AB'[n]}: {why}", _begins_after(log, at, image)
+            if begins is not None and ends[n] > at:
+                why = f"the metadata of {'AB'[n]} begins at {begins}, after {'BA'[n]} ends at {at + 1}"
+            else:
+                side.damaged = max(side.damaged, 1)
+            self.metadata |= {"differences": None, "problem": self.metadata["problem"] or why}
         if self.metadata["differences"] is None:
             return
         file = logs[0].partition.logs[-1].name
@@ -229,6 +233,13 @@ class Diff:
             for text in _unequal_rows(part, mine, others):
                 self.metadata["differences"] += 1
                 yield Finding(DIFF_METADATA, file, 0, 0, f"at offset {at}: {text}")
+
+
+def _begins_after(log: PartitionLog, at: int, image: MetadataImage) -> int | None:
+    """Return where the metadata of a controller begins, if that is after an offset and all that is wrong there."""
+    later = [file.base for file in snapshots(log.partition) if file.base - 1 > at]
+    is_all = len(image.problems) == 1 and image.problems[0].offset < log.segments[0].base
+    return later[0] if later and is_all else None
 
 
 def _by_itself(place: LogDirectories, log: PartitionLog) -> tuple[LogDirectories, PartitionLog]:

@@ -205,7 +205,8 @@ class _Replay:
     def log(self, log: PartitionLog) -> None:
         """Apply what the log holds after the image's offset."""
         start = self.image.offset + 1
-        if log.segments and log.segments[0].base > start:
+        is_wanted = self.at is None or self.at >= start
+        if is_wanted and log.segments and log.segments[0].base > start:
             first = log.segments[0]
             assert first.log is not None
             self._problem(first.log.name, start, f"the log begins at {first.base}, and no snapshot reaches that far")

@@ -87,6 +87,26 @@ def test_controllers_with_a_damaged_snapshot_are_not_called_equal(kind: str, rmq
         assert done.stdout.endswith("A and B are equal where both could be compared\n")
 
 
+def test_controller_whose_history_begins_after_the_other_ends_is_not_damaged(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    roots = [golden.unpack("4.3.1-clean", tmp_path / name) / "__cluster_metadata-0" for name in "ab"]
+    data = (roots[0] / f"{0:020d}.log").read_bytes()
+    places, at = dict[int, int](), 0
+    while at + 12 <= len(data) and (size := int.from_bytes(data[at + 8 : at + 12], "big")):
+        places[int.from_bytes(data[at : at + 8], "big")] = at
+        at += 12 + size
+    lags = min(base for base in places if base >= 100)
+    (roots[0] / f"{0:020d}.log").write_bytes(data[: places[lags]])
+    for path in [*roots[0].glob("*.checkpoint"), *roots[1].glob(f"{0:020d}*"), *roots[1].glob(f"{192:020d}*")]:
+        if not path.name.startswith(f"{0:020d}-") or path.parent == roots[1]:
+            path.unlink()
+    (roots[1] / f"{365:020d}.log").write_bytes(data[places[365] :])
+    for places_given, letters in ((roots, "BA"), (roots[::-1], "AB")):
+        done = rmqctl("diff", *(path.parent for path in places_given))
+        told = f"the metadata of {letters[0]} begins at 365, after {letters[1]} ends at {lags}"
+        assert (done.exit_code, told in " ".join(done.output.split())) == (1, True), done.output
+        assert "damaged place" not in done.output
+
+
 def test_flipped_bit_is_damage_on_one_side_and_the_batch_only_on_the_other(rmqctl: Rmqctl, tmp_path: Path) -> None:
     root = golden.unpack("4.3.1-clean", tmp_path)
     edit = {"op": "xor", "file": "plain-none-0/00000000000000000050.log", "offset": 700, "hex": "01"}
