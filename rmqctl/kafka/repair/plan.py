@@ -480,7 +480,7 @@ class _Planner:
         """End a transaction by a control batch at the end of its partition.
 
         Raises:
-            Refused: there is no such partition, no such transaction is open, or its coordinator has committed it.
+            Refused: there is no such partition, no such transaction is open, or its coordinator may have committed it.
         """
         replicas = self.replicas
         log = next((found for found in replicas.served if found.partition.label == label), None)
@@ -498,7 +498,7 @@ class _Planner:
             timestamp=state.last_timestamp,
         )  # fmt: skip
         survey = Survey(log.partition)
-        is_committed, answer = coordinator_says(replicas, log, survey, state)
+        is_committed, answer = coordinator_says(replicas, log, survey, made.replay, producer)
         if is_committed:
             raise Refused(f"the transaction of producer {producer} in {label} is not to be aborted: {answer}")
         epoch = int(survey.columns["partition_leader_epoch"].max(initial=-1))

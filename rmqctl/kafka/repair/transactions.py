@@ -8,13 +8,13 @@ without it the transaction hangs, and readers of committed records wait for ever
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from formats.kafka.internal_records import TRANSACTION_STATE
-from formats.kafka.record_batch import HEADER_SIZE, Attributes
+from formats.kafka.record_batch import HEADER_SIZE
 from rmqctl.files.local import BytesSource
 from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.engine.batch import Ending, end_marker
@@ -22,9 +22,9 @@ from rmqctl.kafka.indexes import read_producer_snapshot, read_txn_index
 from rmqctl.kafka.repair.bridge import empty_batch, filler
 from rmqctl.kafka.repair.survey import Batch, Range, Survey
 from rmqctl.kafka.segments import Extent, scan
-from rmqctl.kafka.state.internal_topics import noted_of
+from rmqctl.kafka.state.internal_topics import Transaction, noted_of
 from rmqctl.kafka.state.partition_state import PartitionLog
-from rmqctl.kafka.state.producers import Producer, ProducerReplay
+from rmqctl.kafka.state.producers import ProducerReplay
 from rmqctl.kafka.state.replicas import Replicas
 
 
@@ -153,41 +153,95 @@ class Endings:
 
 _COMMITS = frozenset({"PrepareCommit", "CompleteCommit"})
 _ABORTS = frozenset({"PrepareAbort", "PrepareEpochFence", "CompleteAbort"})
+_OWN_EPOCH = 2
+"""The transaction version from which on each transaction has an epoch of its own."""
 
 
-def coordinator_says(replicas: Replicas, log: PartitionLog, survey: Survey, producer: Producer) -> tuple[bool, str]:
-    """Return whether a coordinator has committed the transaction that a producer has open here, and what it says of it.
+def coordinator_says(
+    replicas: Replicas, log: PartitionLog, survey: Survey, replay: ProducerReplay, producer: int
+) -> tuple[bool, str]:
+    """Return whether a coordinator has, or may have, committed a transaction that is open here, and what it says of it.
 
     Args:
-        survey: of the log.
+        survey, replay: of the log.
+        producer: its transaction is open.
     """
     partition, logs = log.partition, replicas.of(TRANSACTION_STATE)
-    noted = noted_of(logs, producer.producer_id)
+    noted, key = noted_of(logs, producer), (partition.topic, partition.partition or 0)
     if not noted:
         is_whole = bool(logs) and len(logs) >= replicas.partition_count(TRANSACTION_STATE)
         elsewhere = f"{TRANSACTION_STATE} is not all here, so what its coordinator decided is not known"
         return False, "no transactional id has this producer, so no coordinator ends it" if is_whole else elsewhere
-    columns = survey.columns
-    mine = (columns["producer_id"] == producer.producer_id) & (columns["attributes"] & Attributes.CONTROL != 0)
-    marked = int(columns["max_timestamp"][mine].max(initial=-1))
     coordinator, latest = f"the coordinator of {noted[-1].transactional_id}", noted[-1]
-    named = [n for n, state in enumerate(noted) if (partition.topic, partition.partition or 0) in state.partitions]
+    named = [n for n, state in enumerate(noted) if key in state.partitions]
     after = noted[named[-1] :] if named else []
+    if not named and noted[0].state == "CompleteCommit":
+        after = noted[:1]  # all that compaction has left of a commit, and it does not say in which partitions
     decided = next((state for state in after if state.state in _COMMITS | _ABORTS), None)
-    if decided is not None and decided.state in _COMMITS and marked < decided.last_update:
-        left = "a broker that starts writes its COMMIT marker"
-        gone = "only its marker is missing here; restore it with --from"
-        return True, f"{coordinator} has committed it: {left if latest.state == 'PrepareCommit' else gone}"
-    if decided is not None:
-        late = f"the last commit of {latest.transactional_id} has its marker here; what is open was written after it"
-        return False, late if decided.state in _COMMITS else f"{coordinator} has aborted it, too"
+    if decided is not None and decided.state in _COMMITS:
+        if decided is latest and latest.state == "PrepareCommit":
+            return True, f"{coordinator} has committed it: a broker that starts writes its COMMIT marker"
+        mine = [survey.batch(row) for row in np.flatnonzero(survey.columns["producer_id"] == producer).tolist()]
+        if _is_after(decided, noted, key, mine, replay):
+            late = f"the last commit of {latest.transactional_id} has its marker here"
+            return False, f"{late}; what is open was written after it"
+        marked = max((batch.max_timestamp for batch in mine if batch.is_marker), default=None)
+        if marked is None:
+            return True, f"{coordinator} has committed it: only its marker is missing here; restore it with --from"
+        times = f"{np.datetime64(marked, 'ms')}Z, the commit of {np.datetime64(decided.last_update, 'ms')}Z"
+        return True, (
+            f"{coordinator} may have committed it: the last marker here is of {times}, by the clocks of two brokers, "
+            "and nothing says which came first. Restore the marker with --from, or end the transaction with "
+            "kafka-transactions.sh abort where the brokers run"
+        )
+    others = "these records stay aborted and those of other partitions do not"
+    told = f"{coordinator} has it open: should the producer come back and commit, {others}"
     if not named:
-        is_unknown = latest.state == "CompleteCommit" and marked < latest.start_timestamp
-        unknown = f"{coordinator} committed its last transaction, and nothing says any more in which partitions"
-        return False, unknown if is_unknown else f"{coordinator} does not name this partition, so it never ends it"
-    fenced = f"{coordinator} has fenced the producer, so that it cannot commit it"
-    back = "should the producer come back and commit, these records stay aborted and those of other partitions do not"
-    return False, fenced if latest.producer_epoch > producer.producer_epoch else f"{coordinator} has it open: {back}"
+        told = f"{coordinator} does not name this partition, so it never ends it"
+    elif decided is not None:
+        told = f"{coordinator} has aborted it, too"
+    elif latest.producer_epoch > replay.producers[producer].producer_epoch:
+        told = f"{coordinator} has fenced the producer, so that it cannot commit it"
+    return False, told
+
+
+def _is_after(
+    commit: Transaction,
+    noted: Sequence[Transaction],
+    key: tuple[str, int],
+    mine: Sequence[Batch],
+    replay: ProducerReplay,
+) -> bool:
+    """Whether what a producer has open was certainly written after a commit, and is no part of it.
+
+    Epochs say so: from transaction version 2 on each transaction has its own, and its marker the next. Else every
+    transaction with the partition that was decided must have ended one here, and the states that are noted must reach
+    back to where the producer got its epoch: compaction keeps the last that it has seen, and all after that. Times do
+    not say so: those of markers and of decisions are of the clocks of two brokers, those of records of a third.
+
+    Args:
+        key: the partition.
+        mine: the batches of the producer.
+    """
+    markers = [batch for batch in mine if batch.is_marker]
+    begin = replay.open[commit.producer_id]
+    epoch = min((b.producer_epoch for b in mine if b.base_offset >= begin), default=None)
+    if epoch is None:
+        return False
+    if epoch > commit.producer_epoch or (epoch == commit.producer_epoch and commit.version >= _OWN_EPOCH):
+        return True
+    if any(marker.producer_epoch > epoch for marker in markers):
+        return True
+    if noted[0].state != "Empty":
+        return False
+    decisions, is_named = 0, False
+    for state in noted:
+        is_named |= key in state.partitions
+        if is_named and state.state in _COMMITS | _ABORTS:
+            decisions, is_named = decisions + 1, False
+    ended = {done.last_offset for done in replay.ended if done.producer_id == commit.producer_id}
+    since = [m for m in markers if m.base_offset in ended and m.producer_epoch >= noted[0].producer_epoch]
+    return len(since) >= decisions
 
 
 def with_markers(

@@ -71,7 +71,11 @@ class GroupOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """The latest state of a transactional id, as its coordinator noted it."""
+    """The latest state of a transactional id, as its coordinator noted it.
+
+    Attributes:
+        version: of the transaction protocol that its producer speaks; 0 where the record does not say.
+    """
 
     transactional_id: str
     producer_id: int
@@ -81,6 +85,7 @@ class Transaction:
     start_timestamp: int
     timeout_ms: int
     last_update: int
+    version: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -255,6 +260,7 @@ def _transaction(name: str, value: Values) -> Transaction:
         value["transactionStartTimestampMs"],
         value["transactionTimeoutMs"],
         value["transactionLastUpdateTimestampMs"],
+        value.get("clientTransactionVersion", 0),
     )
 
 

@@ -232,7 +232,8 @@ def noted(status: TransactionStatus, partitions: tuple[str, ...] = ("txn-a-0",),
         "transactionLastUpdateTimestampMs": LATER, "transactionStartTimestampMs": LATER - 50, **fields,
     }  # fmt: skip
     key = b"\0\0" + encode(TRANSACTION_KEY, 0, {"transactionalId": "tx-hang-2"})
-    return record(0, key, b"\0\0" + encode(TRANSACTION_VALUE, 0, value))
+    version = int("clientTransactionVersion" in fields)
+    return record(0, key, bytes([0, version]) + encode(TRANSACTION_VALUE, version, value))
 
 
 LATER = 1795229999999
@@ -265,6 +266,53 @@ def test_no_transaction_is_aborted_that_its_coordinator_has_committed(
     found = rmqctl("repair", root, "--abort-transaction", f"txn-a-0:{HANGING}", "-o", "json")
     assert found.exit_code == exit_code
     assert told in " ".join(found.output.split())
+
+
+def _state(status: str, at: int, *partitions: str, **fields: int) -> bytes:
+    times = {"transactionLastUpdateTimestampMs": LATER + at, "transactionStartTimestampMs": LATER + at}
+    return noted(TransactionStatus[status], partitions, **times, **fields)
+
+
+HERE = "txn-a-0"
+FIRST = [_state("PrepareCommit", 0, HERE), _state("CompleteCommit", 1)]
+SECOND = [*FIRST, _state("Ongoing", 1000, HERE), _state("PrepareCommit", 1001, HERE)]
+OWN_EPOCHS = {"producerEpoch": 1, "clientTransactionVersion": 2}
+
+
+@pytest.mark.parametrize(
+    ("states", "marked", "epochs", "exit_code", "told"),
+    [
+        (SECOND, 2000, (0, 0), 13, "a broker that starts writes its COMMIT marker"),
+        ([*SECOND, _state("CompleteCommit", 1002)], 2000, (0, 0), 13, "kafka-transactions.sh abort where the brokers run"),
+        (FIRST, -50, (0, 0), 1, "what is open was written after it"),
+        (
+            [*SECOND[:3], _state("PrepareCommit", 1001, HERE, **OWN_EPOCHS), _state("CompleteCommit", 1002, **OWN_EPOCHS)],
+            -50, (1, 1), 1, "what is open was written after it",
+        ),
+        ([*SECOND, _state("CompleteCommit", 1002)], -50, (1, 0), 1, "what is open was written after it"),
+    ],
+)  # fmt: skip
+def test_clocks_of_two_brokers_do_not_say_what_a_commit_was_of(
+    states: list[bytes], marked: int, epochs: tuple[int, int], exit_code: int, told: str, rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    root = golden.unpack("3.9.2-crash", tmp_path)
+    found = replicas(root)
+    log = next(log for log in found.of("__transaction_state") if "tx-hang-2" in transactions([log]))
+    data = next(log for log in found.served if log.partition.label == HERE)
+    end, last = log.replayed.log_end_offset, data.replayed.log_end_offset
+    with max((root / log.partition.directory).glob("*.log")).open("ab") as file:
+        for number, made in enumerate(states):
+            file.write(batch(end + number, [made], partition_leader_epoch=4))
+    one: dict[str, Any] = {"producer_id": HANGING, "partition_leader_epoch": int(data.replayed.epochs[-1][0])}
+    with max((root / data.partition.directory).glob("*.log")).open("ab") as file:
+        for number, (made, attributes, time, epoch) in enumerate([
+            (record(0, b"\0\0\0\1", b"\0\0\0\0\0\4"), 0x30, LATER + marked, epochs[0]),
+            (record(0, b"k", b"late"), 0x10, LATER + 1000, epochs[1]),
+        ]):  # fmt: skip
+            times = {"base_timestamp": time, "max_timestamp": time}
+            file.write(batch(last + number, [made], attributes=attributes, producer_epoch=epoch, **times, **one))
+    done = rmqctl("repair", root, "--abort-transaction", f"{HERE}:{HANGING}", "-o", "json")
+    assert (done.exit_code, told in " ".join(done.output.split())) == (exit_code, True), done.output
 
 
 def ends(root: Path) -> dict[tuple[str, int], int]:
