@@ -312,7 +312,9 @@ class _PlannedChanges:
     def _is_there(self, name: str) -> bool:
         if name in self._now:
             return self._now[name] is not None
-        return os.path.lexists(os.path.join(self.root, name)) and not self._is_gone(os.path.dirname(name))
+        if self._is_gone(name) or self._is_gone(os.path.dirname(name)):
+            return False
+        return os.path.lexists(os.path.join(self.root, name))
 
     def _is_gone(self, directory: str) -> bool:
         return self._directories.get(directory) is False

@@ -83,12 +83,18 @@ def test_apply(shop: Workshop, counting: type[CountingLayer], killing: type[Kill
 
 
 @on_both
-def test_a_directory_takes_the_name_of_a_file(
+def test_a_directory_takes_the_name_of_a_file_and_a_file_that_of_a_directory(
     shop: Workshop, counting: type[CountingLayer], killing: type[KillingLayer], stride: int
 ) -> None:
     """Nothing of it passes for a file that somebody put back, on either way."""
     put(shop.root, "consumequeue/W", b"no queues")
-    plan = plan_of(shop.root, Quarantine("consumequeue/W"), Create("consumequeue/W/0/00000000000000000000", b"w"))
+    plan = plan_of(
+        shop.root,
+        Quarantine("consumequeue/W"),
+        Create("consumequeue/W/0/00000000000000000000", b"w"),
+        Quarantine("consumequeue/U"),
+        Create("consumequeue/U", b"no queues"),
+    )
     before = shop.state()
     shop.save()
     with pytest.MonkeyPatch.context() as patch:
@@ -96,7 +102,7 @@ def test_a_directory_takes_the_name_of_a_file(
         applied = apply(plan, layer=counting(), verify=list)
         assert applied.complaints == () and applied.journal is not None
         after = shop.state()
-        assert (shop.root / "consumequeue/W/0").is_dir()
+        assert (shop.root / "consumequeue/W/0").is_dir() and (shop.root / "consumequeue/U").is_file()
         back = undo(applied.journal, layer=counting())
         assert back.complaints == () and back.journal is not None and shop.state() == before
         assert undo(back.journal, layer=counting()).complaints == () and shop.state() == after

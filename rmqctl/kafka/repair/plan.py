@@ -40,6 +40,7 @@ from rmqctl.kafka.repair.files import (
     swap_steps,
     topic_id_steps,
     vote_steps,
+    with_room,
 )
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
 from rmqctl.kafka.repair.log import LogMender, Source, carried_on, leftover_sources
@@ -215,7 +216,7 @@ class _Planner:
     def _take(self, steps: Iterable[Step]) -> bool:
         """Add the steps that are wanted; whether any changes something."""
         taken = False
-        for step in list(steps):
+        for step in with_room(list(steps), self.below.tree, self.steps):
             if not self.options.wants(step):
                 continue
             if step.edits:

@@ -31,6 +31,7 @@ from rmqctl.kafka.verify.splits import SPLIT_SIZE, Headers, Split, read_split, s
 from rmqctl.parallel import Ordered, Share, note
 
 LEVELS = ("quick", "structure", "full")
+_NOT_THERE = "it is not there"
 _AHEAD = 3
 """Parts for each process that are worked on, or done, before they are taken."""
 _GROUP, _GROUP_SIZE = 256, 4 << 20
@@ -117,10 +118,20 @@ class Verification:
     def findings(self) -> Iterator[Finding]:
         """All findings: the directory's own files, each partition in order, checkpoints, metadata."""
         began = time.monotonic()
-        for finding in self._all():
+        for finding in map(self._named, self._all()):
             self.counts[str(finding.level)] += 1
             yield finding
         self._seconds = time.monotonic() - began
+
+    def _named(self, finding: Finding) -> Finding:
+        """Return a finding; that of a file which is not there says where a directory lies in its place."""
+        if not finding.message.startswith(_NOT_THERE):
+            return finding
+        entry = self.directory.tree.stat(finding.file)
+        if entry is None or not entry.is_directory:
+            return finding
+        rest = finding.message.removeprefix(_NOT_THERE)
+        return replace(finding, message=f"{_NOT_THERE} (a directory lies in its place){rest}")
 
     def summary(self) -> dict[str, Any]:
         """Return the summary object of the contract."""

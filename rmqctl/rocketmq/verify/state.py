@@ -109,7 +109,10 @@ def _checkpoint(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     has_log = bool(store.log_files)
     if found is None:
         if has_log:
-            yield _finding(CHECKPOINT_MISSING, 0, "there is no checkpoint, but a commit log")
+            entry, what = store.tree.stat("checkpoint"), "there is no checkpoint, but a commit log"
+            if entry is not None and entry.is_directory:
+                what = "a directory lies in its place"
+            yield _finding(CHECKPOINT_MISSING, 0, what)
         return
     fields, length = found
     if length < _FIELDS_SIZE:
