@@ -102,8 +102,8 @@ BATCH_OFFSET_GAP = declare(
     _W,
     "Offsets are missing between two batches of a topic that shows no sign of compaction.",
     "Compare with a replica (`rmqctl diff`). A follower that fetched from a compacted log has such gaps, too. Before the last "
-    "batch of a log its own base offset may be the wrong one: `repair` sets it right where an index, a producer snapshot or "
-    "a checkpoint proves another.",
+    "batch of a log its own base offset may be the wrong one: `repair` sets it right where no other offsets are missing, and the "
+    "offset index or the recovery point of an orderly stop proves that it follows the batch before it.",
     broker="Reads over it; the next record gets the offset after the last batch.",
     see="spec 1.5, 14, 21 (17)",
 )

@@ -7,7 +7,6 @@ Batches are also looked for whose bytes before the CRC are gone or are others: t
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BAT
 from rmqctl.kafka.reference import records_of_batch
 from rmqctl.kafka.repair.log import Filling, LogMender
 from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey
-from rmqctl.kafka.state.partition_state import LastBatch, PartitionLog, proven_last_offset, stated_next
+from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
 from rmqctl.repair.crc_correction import CRC32, CRC32C, Crc, diagnose
 from rmqctl.repair.edits import Step, changes
 
@@ -130,7 +129,7 @@ class Healer:
         size = len(raw) - FRAME_HEAD
         wrong = ((length ^ size) & 0xFFFFFFFF).bit_count() + ((magic ^ MAGIC) & 0xFF).bit_count()
         is_believed = wrong <= _WRONG_BITS and any(raw[:FRAME_HEAD])
-        right = self._offset(offset if is_believed else None, delta, damage, lacks)
+        right, because = self._offset(offset if is_believed else None, delta, damage, lacks)
         if right is None or delta < 0:
             return None
         fields = (right, size, self._epoch(epoch if is_believed else None, right, damage), MAGIC)
@@ -143,11 +142,12 @@ class Healer:
             for name, wrong, fixed in zip(names, (offset, length, epoch, magic), fields, strict=True)
             if wrong != fixed
         ]
-        why = "the CRC matches, its records can be read, and the batches around it leave room for nothing else"
-        return Healed(healed, ", ".join(found), why)
+        return Healed(healed, ", ".join(found), f"the CRC matches, its records can be read, and {because}")
 
-    def _offset(self, stated: int | None, delta: int, damage: Damage, lacks: int) -> int | None:
+    def _offset(self, stated: int | None, delta: int, damage: Damage, lacks: int) -> tuple[int | None, str]:
         """Return the base offset: as stated where that fits and nothing is against it, else the only one that does.
+
+        With it comes what proves it.
 
         Args:
             stated: None where what stands there is not believed.
@@ -165,22 +165,29 @@ class Healer:
         if stated == 0 and not follows:
             stated = None  # as zeros leave it, and bytes that are gone
         fits = stated is not None and stated >= low and (high is None or stated <= high)
+        because = "the batches around it leave room for nothing else"
         if fits and not is_blamed and (damage.stated is not None or not is_next):
-            return stated
+            return stated, because
         if high is not None and high < low:
-            return None
+            return None, because
         if low == high:
-            return low
+            return low, because
         if is_next:
-            return low if follows else high
-        if is_blamed and high is None and damage.stated is not None and self.log is not None:
-            proven = proven_last_offset(self.log, self._as_last(damage, damage.stated, low), touches=False)
-            if proven is not None:
-                return proven[0] - delta
+            return low if follows else high, because
+        if high is None:
+            breaks = stated is None or not low <= stated <= base + INT_MAX - delta
+            proof = self._proof_of_end(low + delta, damage) if follows and is_blamed and breaks else ""
+            return low if proof else None, f"the batch before it and {proof} leave room for nothing else"
         flips = _flips(stated) if stated is not None and not lacks else ()
-        most = base + INT_MAX - delta if high is None else high
-        near = [c for c in flips if low <= c <= most]
-        return near[0] if len(near) == 1 else None
+        near = [c for c in flips if low <= c <= high]
+        found = near[0] if len(near) == 1 else None
+        return found, f"of the offsets {low} to {high}, for which there is room, only this is one bit from {stated}"
+
+    def _proof_of_end(self, last: int, damage: Damage) -> str:
+        """Return what beside the log proves that the last batch, if damaged, ends with an offset; empty for nothing."""
+        file = self.survey.files[damage.segment]
+        segment = next(segment for segment in self.survey.partition.segments if segment.log is file)
+        return "" if self.log is None else proof_of_end(self.log, segment, damage.begin, last)
 
     def _touch(self, damage: Damage, after: Batch) -> bool:
         """Whether some damage ends where the next batch begins, if only in the next segment."""
@@ -188,22 +195,6 @@ class Healer:
             return after.position == damage.end
         ends = after.segment == damage.segment + 1 and damage.end == self.survey.files[damage.segment].size
         return ends and after.position == 0 and after.base_offset == self.survey.files[after.segment].base
-
-    def _as_last(self, damage: Damage, batch: Batch, low: int) -> LastBatch:
-        """Return a batch as the last one of the log."""
-        number = bisect_left(self.survey.damages, (damage.segment, damage.begin), key=lambda d: (d.segment, d.begin))
-        headers, end = list[tuple[int, int, int]](), damage.begin
-        for other in reversed(self.survey.damages[:number]):
-            stated = other.stated
-            if (other.segment, other.end) != (damage.segment, end) or stated is None or other.frame_ok:
-                break
-            headers.append((stated.base_offset, stated.last_offset, stated.records_count))
-            end = other.begin
-        segment = next(s for s in self.survey.partition.segments if s.log is self.survey.files[damage.segment])
-        return LastBatch(
-            segment, damage.begin, batch.base_offset, batch.last_offset, batch.producer_id, batch.last_sequence, low,
-            -1 if self.compacted else stated_next(low, reversed(headers)),
-        )  # fmt: skip
 
     def _epoch(self, stated: int | None, offset: int, damage: Damage) -> int:
         """Return the leader epoch: as stated where that fits, else that of the checkpoint, of the neighbours."""

@@ -67,7 +67,6 @@ class Batch:
     producer_epoch: int
     base_sequence: int
     records_count: int
-    last_sequence: int
 
     @property
     def end(self) -> int:
@@ -284,7 +283,7 @@ class Survey:
 _FIRST = ("segment", "position", "size", "magic", "base_offset", "last_offset")
 _REST = (
     "partition_leader_epoch", "attributes", "max_timestamp", "producer_id", "producer_epoch", "base_sequence",
-    "records_count", "last_sequence",
+    "records_count",
 )  # fmt: skip
 
 

@@ -31,9 +31,6 @@ from rmqctl.kafka.state.producers import EndedTransaction, ProducerReplay
 
 _MAX_TEXT = 64 << 20
 _NOWHERE = -1
-_FAR, _NEAR = 1 << 16, 1 << 4
-"""Offsets that one wrong bit skips so that nothing else can be meant: alone, and with a file that agrees."""
-_HEADER = "the damaged batch before it"
 _LOST = "the last entry of the offset index leads to no batch, so the segment counts as empty"
 
 
@@ -215,42 +212,6 @@ class PartitionState:
     stop: Stop | None
 
 
-@dataclass(frozen=True, slots=True)
-class LastBatch:
-    """The last batch of a log, as its header stands.
-
-    Attributes:
-        position: bytes into the file of its segment.
-        last_sequence: of its producer, -1 where it has none.
-        low: the least base offset that it can have.
-        stated: the one that the headers of damaged batches between it and the last sound one ask for, -1 for none.
-    """
-
-    segment: Segment
-    position: int
-    base_offset: int
-    last_offset: int
-    producer_id: int
-    last_sequence: int
-    low: int
-    stated: int = -1
-
-
-def stated_next(low: int, headers: Iterable[tuple[int, int, int]]) -> int:
-    """Return the offset that follows damaged batches whose headers agree with each other, -1 where they do not.
-
-    Args:
-        low: the offset after the last sound batch before them.
-        headers: base offset, last offset and number of records of each, in order.
-    """
-    found = -1
-    for base, last, count in headers:
-        if base != low or count != last - base + 1:
-            return -1
-        found = low = last + 1
-    return found
-
-
 def reached_offsets(log: PartitionLog) -> Iterator[tuple[int, str]]:
     """Yield the offsets at which a log ended once, and who says so: checkpoints and producer snapshots."""
     for kind in (FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS):
@@ -261,69 +222,37 @@ def reached_offsets(log: PartitionLog) -> Iterator[tuple[int, str]]:
         yield file.base, file.name.rpartition("/")[2]
 
 
-def proven_last_offset(log: PartitionLog, batch: LastBatch, *, touches: bool) -> tuple[int, str] | None:
-    """Return the last offset that a batch must have, with what proves it, where its base offset is wrong.
+def proof_of_end(log: PartitionLog, segment: Segment, position: int, last: int) -> str:
+    """Return what beside a log proves that its last batch ends with an offset, empty where nothing does.
 
-    No CRC covers a base offset, and no batch follows the last one. The entry of the offset index at its place, a
-    snapshot with the sequence that its producer had reached, or the recovery point of an orderly stop are of this batch
-    alone. Other offsets that are known only support them, for they may be of the batches before it.
+    The entry of the offset index at its place holds the last offset of all the batches that were appended with it, and
+    after an orderly stop the recovery point is the end of the log: the batch may end before either, but not after it.
+    So they prove the least offset that the batch before it leaves, and no other. Whatever knows a later one is against.
 
     Args:
-        touches: it follows a sound batch of a log without holes: only ``low`` is right, if its own offset is not.
+        segment: of the batch.
+        position: bytes into the file of its segment.
+        last: offset with which it ends if it follows the batch before it.
     """
-    span = batch.last_offset - batch.base_offset
-    own, names = set[int](), dict[int, set[str]]()
-    for offset, name, is_own in _known_last_offsets(log, batch):
-        names.setdefault(offset, set()).add(name)
-        if is_own:
-            own.add(offset)
-    if batch.last_offset in names:
-        return None
-    for last in [batch.low + span] if touches else sorted(own):
-        if last < batch.low + span or max(names, default=last) > last:
-            continue
-        changed, agree = batch.base_offset ^ (last - span), sorted(names.get(last, ()))
-        is_bit = changed.bit_count() == 1
-        if touches:
-            is_proven = last in own or (is_bit and changed >= (_NEAR if agree else _FAR))
-        else:  # of two that differ in a bit either may be the wrong one
-            is_proven = len(agree) > 1 or (is_bit and agree == [_HEADER]) or agree[0].endswith(".snapshot")
-        if is_proven:
-            what = [f"one bit of {batch.base_offset} differs"] if is_bit else []
-            return last, "; ".join([*what, *([f"known from {', '.join(agree)}"] if agree else [])])
-    return None
-
-
-def _known_last_offsets(log: PartitionLog, batch: LastBatch) -> Iterator[tuple[int, str, bool]]:
-    """Yield what beside the log knows offsets from ``low`` on, each as the last one of a batch.
-
-    Yields:
-        the offset, what knows it, and whether it is of this batch and no other.
-    """
-    segment, known = batch.segment, list[tuple[int, str, bool]]()
+    if not log.partition.is_plain:
+        return ""  # the checkpoints are of the directory with the plain name
+    most, known = dict[str, int](), [begin.start_offset - 1 for begin in log.leader_epochs.entries]
     for offset, name in reached_offsets(log):
-        known.append((offset - 1, name, log.directory.is_clean and name == FileKind.RECOVERY_POINTS))
-    for begin in log.leader_epochs.entries if not log.leader_epochs.problems else ():
-        known.append((begin.start_offset - 1, str(FileKind.LEADER_EPOCHS), False))
-    if batch.stated >= 0:
-        known.append((batch.stated + batch.last_offset - batch.base_offset, _HEADER, True))
+        known.append(offset - 1)
+        if log.directory.is_clean and name == FileKind.RECOVERY_POINTS:
+            most[name] = offset - 1
     if segment.offset_index is not None:
         with closing(segment.offset_index.open()) as source:
-            offsets = read_offset_index(source)
-        name, lasts = segment.offset_index.name.rpartition("/")[2], offsets.offsets(segment.base)
-        for row in np.flatnonzero(lasts >= batch.low).tolist():
-            known.append((int(lasts[row]), name, int(offsets.positions[row]) == batch.position))
+            index = read_offset_index(source)
+        offsets = index.offsets(segment.base)
+        known += offsets.tolist()
+        for offset in offsets[index.positions == position].tolist():
+            most[segment.offset_index.name.rpartition("/")[2]] = offset
     if segment.time_index is not None:
         with closing(segment.time_index.open()) as source:
-            lasts = read_time_index(source).offsets(segment.base)
-        known += [(last, segment.time_index.name.rpartition("/")[2], False) for last in lasts.tolist()]
-    for file in log.partition.snapshots if batch.last_sequence >= 0 else ():
-        with closing(file.open()) as source:
-            snapshot = read_producer_snapshot(source)
-        for entry in snapshot.rows() if snapshot.is_good else ():
-            if (entry["producer_id"], entry["last_sequence"]) == (batch.producer_id, batch.last_sequence):
-                known.append((entry["last_offset"], file.name.rpartition("/")[2], True))
-    yield from (found for found in known if found[0] >= batch.low)
+            known += read_time_index(source).offsets(segment.base).tolist()
+    is_proven = all(offset == last for offset in most.values()) and max(known, default=-1) <= last
+    return ", ".join(sorted(most)) if is_proven else ""
 
 
 def read_text(file: LogFile) -> bytes:

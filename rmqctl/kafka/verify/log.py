@@ -26,7 +26,7 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_MISSING,
     kind_of_gap,
 )
-from rmqctl.kafka.state.partition_state import LastBatch, PartitionLog, proven_last_offset, stated_next
+from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
 from rmqctl.kafka.verify.splits import Headers
 
 _LAST_HOLE = "they are lost, or its base offset is wrong, and nothing here says which"
@@ -96,8 +96,6 @@ class LogCheck:
     _edge: _Rows | None = None
     _is_broken: bool = False
     _holes: list[Finding] = field(default_factory=list)
-    _last_producer: tuple[int, int] = (-1, -1)
-    _damaged_before: list[tuple[int, int, int]] = field(default_factory=list)
     _blamed: tuple[str, int] = ("", -1)
 
     def add(self, segment: Segment, headers: Headers, *, is_last: bool) -> Iterator[Finding]:
@@ -162,30 +160,25 @@ class LogCheck:
             yield self._blame(BATCH_OFFSET_ORDER, rows, len(rows) - 1, message)
 
     def _moved(self, log: PartitionLog, rows: _Rows) -> Iterator[Finding]:
-        """Blame the last batch of the log if what lies beside the log knows that it has other offsets."""
-        row, before = len(rows) - 1, len(rows) - 2
-        place = (rows.files[row].name, int(rows.position[row])) if row >= 0 else ("", 0)
-        if row < 0 or place == self._blamed or rows.is_outside(row) or rows.epoch[row] < 0:
-            return
-        found, last, base = int(rows.base[row]), int(rows.last[row]), rows.files[row].base
-        low = max(int(rows.last[before]) + 1 if before >= 0 else base, base)
-        segment = next((facts.segment for facts in self.segments if facts.segment.log is rows.files[row]), None)
-        if segment is None or last < found or (found <= low and not rows.broken[row]):
-            return
-        touches = not self.compacted and not rows.broken[row] and (rows.position[row] == 0 or before >= 0)
-        stated = stated_next(low, self._damaged_before) if not self.compacted else -1
-        batch = LastBatch(segment, place[1], found, last, *self._last_producer, low, stated)
-        proven = proven_last_offset(log, batch, touches=touches)
+        """Blame the last batch of the log if what lies beside the log knows the offsets before it for its own."""
+        place = (rows.files[-1].name, int(rows.position[-1])) if len(rows) > 1 else ("", 0)
         hole = next((hole for hole in self._holes if (hole.file, hole.offset) == place), None)
-        if hole is not None:
-            self._holes.remove(hole)
-        if proven is None:
-            if hole is not None:
-                self._holes.append(replace(hole, message=f"{hole.message}, the last batch: {_LAST_HOLE}"))
+        if hole is None or self.compacted:
             return
-        first = proven[0] - (last - found)
-        message = f"the last batch has offsets {found} to {last} instead of {first} to {proven[0]}: {proven[1]}"
-        yield self._blame(BATCH_OFFSET_ORDER, rows, row, message)
+        self._holes.remove(hole)
+        found, last = int(rows.base[-1]), int(rows.last[-1])
+        low = int(rows.last[-2]) + 1
+        right = low + last - found
+        touches = rows.files[-2] is rows.files[-1] and rows.position[-2] + rows.size[-2] == rows.position[-1]
+        segment = next((facts.segment for facts in self.segments if facts.segment.log is rows.files[-1]), None)
+        proof = ""
+        if touches and segment is not None and not self._holes and last >= found and rows.epoch[-1] >= 0:
+            proof = proof_of_end(log, segment, place[1], right)
+        if not proof:
+            self._holes.append(replace(hole, message=f"{hole.message}, the last batch: {_LAST_HOLE}"))
+            return
+        message = f"the last batch has offsets {found} to {last} instead of {low} to {right}: known from {proof}"
+        yield self._blame(BATCH_OFFSET_ORDER, rows, len(rows) - 1, message)
 
     def _lost_start(self) -> Iterator[Finding]:
         """Segments before the first batch of which an empty log or an index is left; compaction alone leaves such."""
@@ -235,9 +228,6 @@ class LogCheck:
         """Compare neighbours; the last rows of the split before are carried along."""
         rows = _Rows.of(file, headers)
         if len(rows):
-            at = int(np.flatnonzero(headers.crc_ok)[-1])
-            self._last_producer = int(headers["producer_id"][at]), int(headers["last_sequence"][at])
-            self._damaged_before = list(headers.damaged_before(at))
             rows.broken[0] |= self._is_broken
             self._is_broken = False
         after = int(rows.position[-1]) if len(rows) else -1

@@ -112,18 +112,6 @@ class Headers:
         """Whether any batch is a message of magic 0 or 1."""
         return bool((self.magic < 2).any())
 
-    def damaged_before(self, row: int) -> Iterator[tuple[int, int, int]]:
-        """Yield base offset, last offset and number of records of the damaged batches right before a row, in order."""
-        first = row
-        while (
-            first
-            and not self.crc_ok[first - 1]
-            and self.position[first - 1] + self.size[first - 1] == self.position[first]
-        ):
-            first -= 1
-        columns = (self.columns[name][first:row].tolist() for name in ("base_offset", "last_offset", "records_count"))
-        yield from zip(*columns, strict=True)
-
     def take(self, keep: npt.NDArray[Any]) -> Headers:
         """Return the batches of an index or boolean array, without what else was met."""
         columns = {name: column[keep] for name, column in self.columns.items()}

@@ -15,7 +15,7 @@ from rmqctl.kafka.repair.survey import Batch
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.producers import ProducerReplay
 
-PRODUCER = Batch(0, 0, 400, 2, 100, 109, 3, 0, 5000, 4000, 7, 90, 10, 99)
+PRODUCER = Batch(0, 0, 400, 2, 100, 109, 3, 0, 5000, 4000, 7, 90, 10)
 
 
 @given(st.integers(72, 70_000), st.integers(0, 1 << 40), st.integers(1, 5000), st.integers(-1, 1 << 42))

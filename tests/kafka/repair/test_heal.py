@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from crc32c import crc32c
 
 from fixtures import golden
 from formats.kafka.record_batch import Attributes
@@ -21,7 +23,7 @@ from rmqctl.kafka.repair.survey import LOG_KINDS, Batch, Survey
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.release import Release
 from rmqctl.repair.edits import Overwrite, SetTimes
-from tests.kafka.batches import batch, record
+from tests.kafka.batches import TIME, batch, record
 from tests.kafka.repair.judged import opened
 from tests.kafka.repair.test_markers import alone
 
@@ -251,8 +253,14 @@ ENTRY = (13).to_bytes(4, "big") + (13 * SIZE).to_bytes(4, "big")
             13,
             id="the end at an orderly stop",
         ),
-        pytest.param(45, {FileKind.HIGH_WATERMARKS: b"0\n1\nt 0 14\n"}, 13, id="a bit, and the high watermark"),
-        pytest.param(13 + (1 << 20), {}, 13, id="a bit that skips a million offsets"),
+        pytest.param(45, {FileKind.HIGH_WATERMARKS: b"0\n1\nt 0 14\n"}, 45, id="a bit, and an old watermark"),
+        pytest.param(13 + (1 << 20), {}, 13 + (1 << 20), id="a bit that skips a million offsets"),
+        pytest.param(
+            45,
+            {FileKind.HIGH_WATERMARKS: b"0\n1\nt 0 46\n", "t-0/00000000000000000000.index": ENTRY},
+            45,
+            id="the watermark is against the index entry",
+        ),
         pytest.param(
             15, {FileKind.HIGH_WATERMARKS: b"0\n1\nt 0 14\n"}, 15, id="the watermark may be of a batch that is gone"
         ),
@@ -274,12 +282,97 @@ def test_the_base_offset_of_the_last_batch(offset: int, beside: dict[str, bytes]
         assert "the last batch: they are lost, or its base offset is wrong, and nothing here says which" in left[0].what
 
 
-def test_a_bit_that_takes_the_last_batch_of_a_compacted_log_out_of_its_segment(tmp_path: Path) -> None:
-    """Any offset after the one before may be right there, but only one is a bit away and fits the segment."""
-    kept = WHOLE[: 9 * SIZE] + LOG[11]
-    data = kept[: 9 * SIZE] + (11 + (1 << 35)).to_bytes(8, "big") + LOG[11][8:]
-    after, loses = _repaired(tmp_path / "d", data, {FileKind.CLEANER_OFFSETS: b"0\n1\nt 0 9\n"})
-    assert (after, loses) == ({n: LOG[n][17:] for n in (*range(9), 11)}, 0)
+def _ends_at(offset: int) -> dict[str, bytes]:
+    """What lies beside a log that ended at an offset when its broker was stopped in order."""
+    stored = f"0\n1\nt 0 {offset}\n".encode()
+    return {FileKind.CLEAN_SHUTDOWN: b"", FileKind.RECOVERY_POINTS: stored, FileKind.HIGH_WATERMARKS: stored}
+
+
+CLEANED: dict[str, bytes] = {FileKind.CLEANER_OFFSETS: b"0\n1\nt 0 9\n"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "end"),
+    [
+        pytest.param(9 | 1 << 35, 9, 10, id="the log end leaves only one"),
+        pytest.param(3, 9, 10, id="lower than the one before, and the log end leaves only one"),
+        pytest.param(11 | 1 << 35, None, 12, id="compaction may have left any of three"),
+        pytest.param(13 | 1 << 35, None, None, id="nothing says which"),
+        pytest.param(11 ^ (1 << 35 | 1 << 2), None, None, id="two bits"),
+    ],
+)
+def test_a_last_batch_of_a_compacted_log_out_of_its_place(
+    wrong: int, right: int | None, end: int | None, tmp_path: Path
+) -> None:
+    """Any offset after the batch before it may be right there: without proof no bit is guessed, and it is cut off."""
+    data = WHOLE[: 9 * SIZE] + wrong.to_bytes(8, "big") + LOG[11][8:]
+    after, loses = _repaired(tmp_path / "d", data, CLEANED if end is None else CLEANED | _ends_at(end))
+    kept = {n: LOG[n][17:] for n in range(9)}
+    assert (after, loses) == ((kept, 1) if right is None else ({**kept, right: LOG[11][17:]}, 0))
+
+
+COMPACTED = LOG[1] + LOG[3] + LOG[7] + LOG[9]
+LATER = {f"t-0/{12:020d}.log": b""}
+
+
+@pytest.mark.parametrize(
+    ("data", "beside"),
+    [
+        pytest.param(COMPACTED, CLEANED | LATER | _ends_at(12), id="the next segment begins at the end of the log"),
+        pytest.param(COMPACTED, LATER | _ends_at(12), id="nothing says that it is compacted"),
+        pytest.param(COMPACTED, CLEANED | _ends_at(12), id="the end is gone, up to a batch"),
+        pytest.param(WHOLE[: 10 * SIZE], _ends_at(12), id="the end is gone, nothing compacted"),
+        pytest.param(
+            COMPACTED,
+            {**CLEANED, "t-0/00000000000000000000.index": (11).to_bytes(4, "big") + (3 * SIZE).to_bytes(4, "big")},
+            id="the index entry is of an append of several batches",
+        ),
+        pytest.param(
+            WHOLE[: 10 * SIZE],
+            {"t-0/00000000000000000000.index": (11).to_bytes(4, "big") + (9 * SIZE).to_bytes(4, "big")},
+            id="likewise, nothing compacted",
+        ),
+        pytest.param(COMPACTED, {f"t-0/{12:020d}.snapshot": b""}, id="a snapshot after it"),
+    ],
+)
+def test_a_sound_last_batch_keeps_its_offset(data: bytes, beside: dict[str, bytes], tmp_path: Path) -> None:
+    after, loses = _repaired(tmp_path / "d", data, beside)
+    offsets = [int.from_bytes(data[at : at + 8], "big") for at in range(0, len(data), SIZE)]
+    assert (after, loses) == ({n: LOG[n][17:] for n in offsets}, 0)
+    found = Verification(opened(tmp_path / "d"), VerifyOptions("structure", cross=False)).findings()
+    assert "batch.offset-order" not in {finding.kind.id for finding in found}
+
+
+def test_an_entry_of_an_append_does_not_move_the_last_batch_after_destroyed_ones(tmp_path: Path) -> None:
+    data = _zeroed(2 * SIZE, 4 * SIZE)[: 5 * SIZE]
+    entry = (9).to_bytes(4, "big") + (4 * SIZE).to_bytes(4, "big")
+    after, loses = _repaired(tmp_path / "d", data, {"t-0/00000000000000000000.index": entry})
+    assert (after, loses) == ({n: LOG[n][17:] for n in (0, 1, 4)}, 2)
+
+
+def test_a_sequence_of_another_epoch_of_the_producer_moves_nothing(tmp_path: Path) -> None:
+    """Each transaction has an epoch of its own, and its first record sequence 0."""
+    log = [
+        batch(n, [record(0, b"k", b"v" * 20)], producer_id=5, producer_epoch=n, base_sequence=0, attributes=0x10)
+        if n % 2 == 0
+        else batch(n, [record(0, b"\0\0\0\1", b"\0" * 6)], producer_id=5, producer_epoch=n - 1, attributes=0x30)
+        for n in range(11)
+    ]
+    data = b"".join(log[:4]) + bytes(sum(map(len, log[4:10]))) + log[10]
+    content = struct.pack(">iqhiqiqiq", 1, 5, 6, 0, 6, 0, TIME, 0, -1)
+    snapshot = struct.pack(">hI", 1, crc32c(content)) + content
+    after, loses = _repaired(tmp_path / "d", data, {f"t-0/{7:020d}.snapshot": snapshot})
+    assert (set(after), loses) == ({0, 2, 10}, 6)
+
+
+@pytest.mark.parametrize("mark", ["delete", "future", "stray"])
+def test_the_checkpoints_say_nothing_of_a_marked_directory(mark: str, tmp_path: Path) -> None:
+    root, name = tmp_path / "d", f"t-0.{'0123456789abcdef' * 2}-{mark}"
+    (root / name).mkdir(parents=True)
+    (root / name / f"{0:020d}.log").write_bytes(_put(13 * SIZE, (45).to_bytes(8, "big"), 8))
+    _repaired(root, WHOLE, _ends_at(14))
+    found = Verification(opened(root), VerifyOptions("structure", cross=False)).findings()
+    assert "batch.offset-order" not in {finding.kind.id for finding in found}
 
 
 @pytest.mark.parametrize("offset", [3, 4, 2, 5, 1])
