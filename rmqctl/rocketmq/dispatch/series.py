@@ -7,7 +7,7 @@ in order. Memory is the table of slots and one batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,6 +50,8 @@ Bitmap = Callable[[Key, int, int, int], bytes]
 """The Bloom filter of an extension unit by queue, queue offset, tags code and store time (ms), b"" without."""
 MAX_HOLE = 1 << 20
 """Missing queue offsets that are taken for lost messages; more are taken for damage of a QUEUEOFFSET field."""
+MAX_FILLED = 1 << 23
+"""Units that take the places of lost messages in one queue at most: damage must not make queues without end."""
 
 
 class QueueSeries:
@@ -127,36 +129,38 @@ class QueueSeries:
             self._sink.write(QUEUES, piece.key, appended)
 
     def finish(self) -> None:
-        """Append the records that were held back until the next of their queue is known; nothing comes after them."""
-        for piece in list(self._held.values()):
+        """Append the records that were held back until the next ones of their queue are known; nothing comes after."""
+        held, self._held = self._held, {}
+        for piece in held.values():
             self._append_filled(self.simple[piece.key], piece, is_end=True)
 
     def _append_filled(self, state: QueueState, piece: UnitRun, *, is_end: bool = False) -> None:
-        """Append a piece without holes in its queue offsets, however the log is divided: the last record is held back
-        where only the next one shows whether its queue offset is right.
+        """Append a piece without holes in its queue offsets, however the log is divided: records are held back where
+        only the next two show whether their queue offsets are right.
         """
-        held = None if is_end else self._held.get(piece.key)
-        self._held.pop(piece.key, None)
-        if held is None and piece.offsets is None and piece.first == state.next_offset and state.begin >= 0:
-            self._put(state, piece)
-            return
         offsets, units = _offsets(piece), piece.units
+        held = self._held.pop(piece.key, None)
         if held is not None:
             offsets = np.concatenate([_offsets(held), offsets])
             units = np.concatenate([held.units, units], dtype=UNIT)
-        if state.begin < 0 and len(offsets) > 1 and not 0 <= offsets[0] < offsets[1]:
-            offsets = np.concatenate([[offsets[1] - 1], offsets[1:]])  # the first record's field is damaged
-        first = int(offsets[0]) if state.begin < 0 else state.next_offset
-        is_sure = is_end or int(offsets[-1]) == (int(offsets[-2]) + 1 if len(offsets) > 1 else state.next_offset)
-        counts = _units_for(offsets, first)
-        if not is_sure:
-            self._held[piece.key] = UnitRun(piece.key, units[-1:].copy(), int(offsets[-1]))
-            counts, units = counts[:-1], units[:-1]
-        if not counts.any():
-            return
+        due = state.next_offset if state.begin >= 0 else _begin(offsets[:_LOOKAHEAD].tolist(), is_end=is_end)
+        counts = np.zeros(0, np.int64)
+        if due is not None:
+            room = MAX_FILLED - self.filled.get(piece.key, 0)
+            counts = _units_for(offsets, due, room, is_begin=state.begin < 0, is_end=is_end)
+        if len(counts) < len(units):
+            rest = slice(len(counts), None)
+            self._held[piece.key] = UnitRun(piece.key, units[rest].copy(), 0, offsets[rest].copy())
         if missing := int(counts.sum() - np.count_nonzero(counts)):
             self.filled[piece.key] = self.filled.get(piece.key, 0) + missing
-        self._put(state, UnitRun(piece.key, np.repeat(units, counts), first))
+        ends, begin = counts.cumsum(), 0
+        while begin < len(counts):  # not all at once: one record may stand for a million
+            before = int(ends[begin - 1]) if begin else 0
+            end = max(int(np.searchsorted(ends, before + MAX_HOLE, "right")), begin + 1)
+            part = np.repeat(units[begin:end], counts[begin:end])
+            if len(part) and due is not None:
+                self._put(state, UnitRun(piece.key, part, due + before))
+            begin = end
 
     def _extended(self, piece: UnitRun, times: Ints) -> UnitRun:
         """Return the piece with addresses of extension units for tags codes; writes these units."""
@@ -171,28 +175,73 @@ class QueueSeries:
         return UnitRun(piece.key, units, piece.first, piece.offsets)
 
 
-def _units_for(offsets: Ints, first: int) -> Ints:
-    """Return how many units each record of a queue gets so that every one keeps its queue offset, shape (n,).
+_LOOKAHEAD = 3
+_MOST = (1 << 63) // (2 * UNIT.itemsize)
+"""No queue offset is larger: brokers count bytes of a queue in a signed number of 64 bits."""
+
+
+def _begin(first: Sequence[int], *, is_end: bool) -> int | None:
+    """Return the queue offset at which a queue begins, None where more of its records decide.
+
+    That of the first record, unless the second does not follow it, and the third follows the second.
+
+    Args:
+        first: queue offsets of the first records of the queue, at most three, at least one.
+        is_end: there are no more.
+    """
+    one, *others = first
+    is_possible = 0 <= one < _MOST
+    if is_possible and others and 0 < others[0] - one <= MAX_HOLE + 1:
+        return one
+    if len(first) < _LOOKAHEAD and not is_end:
+        return None
+    if len(first) == _LOOKAHEAD:
+        two, three = others
+        if is_possible and 0 < three - one < _LOOKAHEAD:
+            return one  # the second is the odd one
+        if three == two + 1 and 0 < two < _MOST:
+            return two - 1
+    elif not is_possible and others and 0 < others[0] < _MOST:
+        return others[0] - 1
+    return one if is_possible else 0
+
+
+def _units_for(offsets: Ints, due: int, room: int, *, is_begin: bool, is_end: bool) -> Ints:
+    """Return how many units each record of a queue gets so that every one keeps its queue offset.
 
     One that goes on after a hole gets those of the hole, too, unless the next record does not follow it: then its own
-    queue offset is wrong, and it gets the place that is due if the next one does not have it. One whose place is taken
+    queue offset is wrong, and it gets the place that is due if neither of the next two has it. One whose place is taken
     gets none, as brokers do.
 
     Args:
-        first: queue offset that is due.
+        due: queue offset that is due.
+        room: how many units holes may get at most.
+        is_begin: the first record begins the queue, whatever its queue offset.
+        is_end: no record of the queue follows.
+
+    Returns:
+        Shape (m,) with m <= n: the records after them are not decided before others are known.
     """
-    steps = np.diff(offsets, prepend=first - 1)
-    if ((steps >= 1) & (steps <= MAX_HOLE + 1)).all():
-        return steps
-    counts, due = np.zeros(len(offsets), np.int64), first
-    listed = offsets.tolist()
-    for row, (offset, after) in enumerate(zip(listed, [*listed[1:], None], strict=True)):
-        if offset > due and (after is None or after > offset) and offset - due <= MAX_HOLE:
-            counts[row] = offset - due + 1
-        elif offset in (0, due) or (offset > due and after != due):
-            counts[row] = 1
-        due += int(counts[row])
-    return counts
+    if np.array_equal(offsets, due + np.arange(len(offsets))):
+        return np.ones(len(offsets), np.int64)
+    counts, listed = list[int](), offsets.tolist()
+    if is_begin:
+        listed[0] = due
+    for row, offset in enumerate(listed):
+        after = listed[row + 1 : row + _LOOKAHEAD]
+        if offset == due:
+            counts.append(1)
+        elif len(after) < _LOOKAHEAD - 1 and not is_end:
+            break
+        elif 0 < offset - due <= min(MAX_HOLE, room) and (not after or after[0] > offset):
+            counts.append(offset - due + 1)
+            room -= offset - due
+        else:
+            is_free = due not in after
+            is_odd = offset <= 0 or offset > due or after[:1] == [due + 1]
+            counts.append(int(is_free and is_odd))
+        due += counts[-1]
+    return np.array(counts, np.int64)
 
 
 def _offsets(piece: UnitRun) -> Ints:

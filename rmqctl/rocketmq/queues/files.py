@@ -4,8 +4,8 @@ A queue's units lie at ``queue offset * unit size`` of its file sequence. Everyt
 never held as a whole unless it is small.
 
 Units of many queues are looked up at once, by queue and queue offset: they are read in pages into one pool; a lookup
-over thousands of rows is then one gather. A log is walked forwards, so the pages of the last lookup are those that
-the next one needs again: when the pool is full only they are kept.
+over thousands of rows is then one gather. A log is walked forwards, so pages that a lookup
+needs are mostly those of the one before: when the pool is full only they are kept.
 """
 
 from __future__ import annotations

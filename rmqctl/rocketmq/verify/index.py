@@ -114,16 +114,16 @@ class IndexChecker:
         self._from = begin
         self.damaged: set[int] = set()
 
-    def block(self, found: LogBlock) -> list[Finding]:
+    def block(self, found: LogBlock) -> None:
         """Compare one block; what differs is judged at the end, when the log is known."""
         block = found.block
         if not len(block):
-            return []
+            return
         if not self._cursors:
             rows = np.flatnonzero(self._keys.counts(block, found.pairs, tags=False))
             self._partial.keyed += len(rows)
             self._add_uncovered(block, rows)
-            return []
+            return
         physical = block.physical
         low, high = self._from if self._from is not None else int(physical[0]), int(physical[-1])
         self._from = high + 1
@@ -131,13 +131,12 @@ class IndexChecker:
         owner = keys.owner[~keys.tag] if self._with_tags else keys.owner
         self._partial.keyed += int(np.count_nonzero(owner[1:] != owner[:-1])) + bool(len(owner))
         if self._is_next(low, high, block, keys):
-            return []
+            return
         entries = _Slice.join([c.take(low, high) for c in self._cursors])
         row: Ints | None = keys.owner
         if not _equal(entries, physical, keys):
             row = self._look_closer(found, entries, physical)
         self._compare_times(entries, physical, block["store_timestamp"], row)
-        return []
 
     def _is_next(self, low: int, high: int, block: Block, keys: KeyColumns) -> bool:
         """Whether the next entries of one file are those of the block's records, times too; they are then passed."""

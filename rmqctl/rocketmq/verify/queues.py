@@ -7,7 +7,7 @@ read unit by unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
@@ -101,11 +101,11 @@ class QueueChecker:
         self._claims: dict[int, ClaimedUnits] = {}
         self._missing: list[Missing] = []
 
-    def block(self, found: LogBlock) -> Iterable[Finding]:
+    def block(self, found: LogBlock) -> None:
         """Look up the units of a block's records; what is wrong is reported at the end, when the log is known."""
         block = found.block
         if not self.enabled or not len(block):
-            return []
+            return
         pairs, topics = found.pairs, found.topics(self._ids)
         queue, row = found.by_queue(self._ids, self._numbers)
         queued = self._queued(block, pairs, topics)
@@ -115,7 +115,6 @@ class QueueChecker:
         if len(row):
             self._compare(block, queue, row, pairs, topics)
         self._dispatched_elsewhere(block, pairs)
-        return []
 
     def partial(self) -> QueuePartial:
         """Return the claims of this split by topic and queue id; gives back what the units took."""

@@ -163,12 +163,12 @@ class _Cross:
         return self._queues.partial(), self._index.partial()
 
     def _compare(self) -> None:
-        for found, _ in self._waiting:
+        waiting, self._waiting, self._kept = self._waiting, [], 0  # first: a file that cannot be read ends this
+        for found, _ in waiting:
             self._queues.block(found)
-        for found, damaged in self._waiting:
+        for found, damaged in waiting:
             self._index.damaged = damaged
             self._index.block(found)
-        self._waiting, self._kept = [], 0
 
 
 def unreadable(file: str, error: OSError) -> Finding:

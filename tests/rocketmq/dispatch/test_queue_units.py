@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, PRE_BLANK, ConsumeQueueUnit
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, UnitRun
 from rmqctl.rocketmq.dispatch.rules import DispatchRequest
-from rmqctl.rocketmq.dispatch.series import MAX_HOLE, QueueSeries, QueueSizes
+from rmqctl.rocketmq.dispatch.series import MAX_FILLED, MAX_HOLE, QueueSeries, QueueSizes
 from rmqctl.rocketmq.dispatch.units import Appended, BatchQueueState, ExtState, QueueState, units_of
 
 FILE = 100
@@ -139,6 +139,13 @@ def test_a_wild_queue_offset_is_no_hole() -> None:
         ([5, 6, 91, 7, 8, 9, 11, 12, 13], [0, 1, 3, 4, 5, 6, 6, 7, 8]),  # one from further on
         ([5, 6, 91, 8, 9, 10, 12, 13, 14], [0, 1, 2, 3, 4, 5, 6, 6, 7, 8]),  # a damaged field
         ([91, 6, 7, 9, 8, 10, 11, 12, 13], [0, 1, 2, 4, 5, 5, 6, 7, 8]),  # that of the first; two in wrong order
+        ([0, 1, 2, 0, 3, 4, 5, 6, 7], [0, 1, 2, 4, 5, 6, 7, 8]),  # a strayed one takes no place of another
+        ([0, 1, 500, 1, 2, 3, 4, 5, 6], [0, 1, 4, 5, 6, 7, 8]),
+        ([0, 1, 2, 3, -(1 << 63), 5, 6, 7, 8], [0, 1, 2, 3, 4, 5, 6, 7, 8]),  # a damaged field whose place is free
+        ([1000, 3, 1002, 1003, 1004, 1005, 1006, 1007, 1008], [0, 1, 2, 3, 4, 5, 6, 7, 8]),  # that of the second
+        ([1000, -1, 1002, 1003, 1004, 1005, 1006, 1007, 1008], [0, 1, 2, 3, 4, 5, 6, 7, 8]),
+        ([0, 0, 1, 2, 3, 4, 5, 6, 7], [0, 2, 3, 4, 5, 6, 7, 8]),  # as brokers do
+        ([-(1 << 63), 1, 2, 3, 4, 5, 6, 7, 8], [0, 1, 2, 3, 4, 5, 6, 7, 8]),
     ],
 )
 def test_holes_are_filled_alike_however_the_log_is_divided(
@@ -149,6 +156,38 @@ def test_holes_are_filled_alike_however_the_log_is_divided(
     series, found = series_of(*(piece(*part) for part in parts), fills=True)
     assert laid(found)[1] == b"".join(unit(10 * number) for number in laid_out)
     assert series.filled.get((b"T", 0), 0) == len(laid_out) - len(set(laid_out))
+
+
+@pytest.mark.parametrize("offsets", [[-(1 << 63)], [1 << 62], [-(1 << 63), (1 << 63) - 1], [0, -(1 << 63)]])
+def test_records_whose_queue_offsets_are_none_are_laid_in_the_order_of_the_log(offsets: list[int]) -> None:
+    _, found = series_of(*(piece((10 * n, offset)) for n, offset in enumerate(offsets)), fills=True)
+    assert laid(found) == (0, b"".join(unit(10 * n) for n in range(len(offsets))))
+
+
+_ODD = st.sampled_from([0, 1, 2, 5, 6, 40, 1 << 32, 1 << 62, -1, -(1 << 63), (1 << 63) - 1])
+
+
+@given(st.integers(0, 40), st.lists(st.tuples(st.integers(0, 11), _ODD), max_size=4), st.sets(st.integers(1, 11)))
+@example(0, [(1, 0)], {1})
+@example(5, [(1, 0)], {2})
+def test_units_do_not_depend_on_how_the_log_is_divided(begin: int, odd: list[tuple[int, int]], cuts: set[int]) -> None:
+    offsets = list(range(begin, begin + 12))
+    for row, offset in odd:
+        offsets[row] = offset
+    rows = [(10 * number, offset) for number, offset in enumerate(offsets)]
+    whole, found = series_of(piece(*rows), fills=True)
+    parts = [rows[start:stop] for start, stop in pairwise([0, *sorted(cuts), len(rows)])]
+    divided, pieces = series_of(*(piece(*part) for part in parts), fills=True)
+    assert laid(pieces) == laid(found)
+    assert divided.simple == whole.simple
+    assert divided.filled == whole.filled
+
+
+def test_holes_without_end_make_no_queue_without_end() -> None:
+    rows = [(10 * n, n * MAX_HOLE) for n in range(40)]
+    series, found = series_of(*(piece(row) for row in rows), fills=True)
+    assert series.filled[b"T", 0] <= MAX_FILLED
+    assert sum(len(one.data) for one in found) <= 20 * (MAX_FILLED + len(rows))
 
 
 def test_extension_units_close_a_file_that_has_no_room() -> None:
