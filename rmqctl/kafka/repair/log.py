@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,10 @@ def left_over(sources: Iterable[Source], epochs: Sequence[LeaderEpoch], first: i
 def _without_records(first: int, beyond: int, before: Batch | None) -> bytes:
     epoch, timestamp = (before.epoch, before.max_timestamp) if before is not None else (0, -1)
     return empty_batch(first, beyond - 1, epoch, timestamp)
+
+
+_HEADER = attrgetter("base_offset", "last_offset", "size", "records_count")
+"""What two headers of one batch agree in."""
 
 
 class LogMender:
@@ -349,10 +354,7 @@ class LogMender:
             return True
         if self.compacted:
             stated = [part.stated for part in lost.parts]
-            same = [(b.base_offset, b.last_offset, b.size, b.records_count) for b in stated if b is not None]
-            if len(same) != len(stated) or same != [
-                (b.base_offset, b.last_offset, b.size, b.records_count) for b in found
-            ]:
+            if [batch and _HEADER(batch) for batch in stated] != [_HEADER(batch) for batch in found]:
                 return False
         if self.epochs:
             return all(is_of_epoch(batch, self.epochs) for batch in found)

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import IPv6Address
 from typing import Any, NamedTuple
 
-from formats.rocketmq.checkpoint import FILE_SIZE
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, MAX_EXT_ADDRESS, PRE_BLANK_SIZE
 from formats.rocketmq.consumequeue_ext import END_OF_FILE
 from formats.rocketmq.message import Magic, SysFlag, body_crc
@@ -300,8 +299,6 @@ def entry_position(value: int, place: Place) -> Said:
 DLEDGER_ENTRY: Table = {"magic": entry_magic, "position": entry_position}
 DLEDGER_BLANK: Table = {"magic": entry_magic, "size": to_file_end}
 DLEDGER_INDEX: Table = {"magic": entry_magic}
-
-CHECKPOINT_SIZE = FILE_SIZE
 
 # --- properties of messages -------------------------------------------------------------------
 
