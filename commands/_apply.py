@@ -23,6 +23,7 @@ from rmqctl.text import number_of
 if TYPE_CHECKING:
     from rmqctl.answer import Annotate
     from rmqctl.repair import Applied, Plan
+    from rmqctl.repair.books import Books
 
 _COLUMNS = ("step", "id", "file", "what", "does", "why", "loses")
 _OPTIONS = (
@@ -108,7 +109,7 @@ def _write(proposal: Proposal, out: Output) -> None:
         if out.kind == "hex" and proposal.preface:
             out.text([*proposal.preface, ""])
         if proposal.shown.steps or not proposal.closing:
-            show_plan(proposal.shown, out, proposal.annotate)
+            show_plan(proposal.shown, out, proposal.annotate, proposal.books)
         if out.kind == "jsonl" and proposal.summary is not None:
             out.show([proposal.summary()])
         elif out.kind in {"table", "hex"}:
@@ -118,7 +119,7 @@ def _write(proposal: Proposal, out: Output) -> None:
         message(sentence)
 
 
-def show_plan(plan: Plan, out: Output, annotate: Annotate | None = None) -> None:
+def show_plan(plan: Plan, out: Output, annotate: Annotate | None = None, books: Books | None = None) -> None:
     """Write a plan: a row a step; ``json`` one document; ``hex`` the annotated bytes before and after."""
     from rmqctl.repair.rendering import plan_row, step_row
 
@@ -127,7 +128,7 @@ def show_plan(plan: Plan, out: Output, annotate: Annotate | None = None) -> None
 
         out.text(plan_lines(plan, annotate))
     elif out.kind == "json":
-        out.document(plan_row(plan))
+        out.document(plan_row(plan, books))
     elif out.kind == "jsonl":
         out.show([step_row(step) for step in plan.steps])
     else:

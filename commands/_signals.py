@@ -69,4 +69,5 @@ def _raise(number: int, _frame: FrameType | None) -> None:
 
 
 def _again(_number: int, frame: FrameType | None) -> None:
-    _raise(_received[-1], frame)
+    """Interrupt once more; an alarm that somebody else has set ends the work as SIGTERM does."""
+    _raise(_received[-1] if _received else signal.SIGTERM, frame)

@@ -96,7 +96,11 @@ def command(
         engine = "in this process" if here else f"Spark, {cluster.remote or cluster.master}"
         source = store.path if "://" in store.path else os.path.abspath(store.path)
         about = About(f"{source} on {platform.node()}", size, _in_words(filters), engine, datetime.now(UTC))
+        from rmqctl.files.new_files import sync_names, sync_path
+
         html.write_text(page(about, stats), "utf-8")
+        sync_path(html)
+        sync_names([html])
         message(f"wrote {html}")
     if not stats.groups["all"] or not stats.groups["all"][0]["messages"]:
         raise SystemExit(1)

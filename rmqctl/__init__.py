@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # without `typing`: until the command line is there, Ctrl-C shows a traceback
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rmqctl.findings import Finding
     from rmqctl.hexview.annotation import Annotation
     from rmqctl.repair import Applied, Plan
+    from rmqctl.repair.books import Books
     from rmqctl.repair.edits import Step
 
 Row = Mapping[str, Any]
@@ -186,6 +187,10 @@ def staging(root: str, intent: Intent) -> Iterator[Path]:
 
     with TemporaryDirectory(prefix=".rmqctl-plan-", dir=place) as directory:
         yield Path(directory)
+    if place is not None:  # so that it does not come back after a power cut
+        from rmqctl.files.new_files import sync_path
+
+        sync_path(place)
 
 
 Annotate = Callable[["ByteSource", str, int, int], Iterable["Annotation"]]
@@ -211,6 +216,7 @@ class Proposal(Answer):
         lock: the store's lock file, relative to its root.
         outside: directories outside the store that were named when it was opened.
         close: removes what was staged.
+        books: what the plan does to whole records; None where nobody asked.
     """
 
     plan: Plan | None = None
@@ -226,12 +232,22 @@ class Proposal(Answer):
     lock: str = "lock"
     outside: Sequence[str] = ()
     close: Callable[[], object] = lambda: None
+    books: Books | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def hold_to(self, books: Books) -> None:
+        """Show the books of the plan, and refuse to carry it out where they do not balance."""
+        self.books = books
+        if self.summary is None:
+            self.summary = lambda: {"kind": "summary", "loses": books.loses, "books": books.document()}
+        self.closing = [*self.closing, books.sentence()]
+        self.refusal = self.refusal or books.refusal()
+        self.is_no = self.is_no or not books.balances
 
     def apply(self, advance: Callable[[int], None] = lambda size: None) -> Applied:
         """Carry the plan out by the journal, in the way of :attr:`intent`, and check the store afterwards.
@@ -290,11 +306,12 @@ class Planned(Protocol):
     def refusal(self) -> str: ...
 
 
-def show_repair(answer: Proposal, found: Planned, loses: str) -> None:
+def show_repair(answer: Proposal, found: Planned, loses: str, books: Books | None = None) -> None:
     """Fill a proposal with a repair: its plan, its rows, its document, its sentence and its exit status.
 
     Args:
         loses: what the sentence says of what is given up.
+        books: whole records before the plan and after it, to which it is held.
     """
     from rmqctl.repair.rendering import step_row
 
@@ -305,7 +322,8 @@ def show_repair(answer: Proposal, found: Planned, loses: str) -> None:
     summary = {
         "steps": len(steps),
         "left": len(left),
-        "loses": sum(step.loses for step in steps),
+        "loses": books.loses if books is not None else sum(step.loses for step in steps),
+        "books": books.document() if books is not None else None,
         "before": len(found.before),
         "after": len(found.after),
         "remaining": [finding.row() for finding in found.after],
@@ -320,6 +338,8 @@ def show_repair(answer: Proposal, found: Planned, loses: str) -> None:
     answer.closing = [_repair_sentence(found, loses)]
     answer.is_no_after = bool(found.after or found.refusal)
     answer.is_no = answer.is_no_after or bool(steps)
+    if steps and books is not None:
+        answer.hold_to(books)
 
 
 def _repair_sentence(found: Planned, loses: str) -> str:

@@ -197,4 +197,6 @@ class DamageKinds(Generic[T_Target]):
         kind, where = self.parse(wish)
         with self._hold(root):
             target = self._target(root, where, Random(f"{seed} {wish}"))  # noqa: S311 - made-up data
-            return f"{kind.name}: {kind.change(target)}"
+            done = f"{kind.name}: {kind.change(target)}"
+            Disk().sync_all(root)
+            return done

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from string import ascii_uppercase
 
 from rmqctl.answer import Advance, Answer, Row, Section
+from rmqctl.errors import WrongUsage
 from rmqctl.text import number_of
 
 _MOST_RANGES = 100
 _COLUMNS = ("log", "ends", "epochs", "first_divergence", "loses", "best", "salvage")
+
+
+def refuse_twice(places: Sequence[str]) -> None:
+    """Hold a comparison of replicas to different ones.
+
+    Raises:
+        WrongUsage: one is given twice, under one name or two.
+    """
+    seen: dict[str, str] = {}
+    for place in places:
+        other = seen.setdefault(os.path.realpath(place), place)
+        if other is not place:
+            raise WrongUsage("PATH", f"{place} is given twice; give one path for each replica.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +97,11 @@ class Contest:
 
     Attributes:
         log: ``topic-0``, or ``commitlog``.
-        gone: ranges of offsets that no replica has any more.
+        gone: ranges of offsets that no replica has any more: no choice is without loss.
         union: what even a salvaged union of all would lack, of what was committed or may have been.
         is_salvageable: whether ``salvage`` writes such a log; it writes no DLedger log.
+        voters: how many replicas elect the leader among those that are up, a majority of them; 0: somebody chooses it.
+        keepers: those given of them with which nothing is lost.
     """
 
     log: str
@@ -93,6 +110,8 @@ class Contest:
     gone: tuple[tuple[int, int], ...] = ()
     union: Amount = Amount()
     is_salvageable: bool = True
+    voters: int = 0
+    keepers: tuple[str, ...] = ()
 
     @property
     def best(self) -> Candidate:
@@ -103,6 +122,21 @@ class Contest:
             return one.error is not None, one.committed, one.lost.count, one.lost.bytes, -epoch, -one.end
 
         return min(self.candidates, key=order)
+
+    @property
+    def majority(self) -> int:
+        """How many voters elect a leader; 0 where somebody chooses it."""
+        return self.voters // 2 + 1 if self.voters else 0
+
+    @property
+    def is_at_risk(self) -> bool:
+        """Whether voters may elect a leader without anybody who has all."""
+        return self.voters > 1 and self.voters - len(self.keepers) >= self.majority
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether nothing is lost with the best choice, and no other one may come about."""
+        return self.best.is_safe and not self.gone and not self.is_at_risk
 
     @property
     def salvages(self) -> bool:
@@ -123,11 +157,13 @@ class Contest:
                 "kind": "choice", "log": self.log, "leader": choice.name, "log_start_offset": choice.start,
                 "log_end_offset": choice.end, "epochs": [list(pair) for pair in choice.epochs],
                 "lost": choice.lost.row(), "lost_committed": choice.committed,
-                "superseded": choice.superseded.row(), "no_loss": choice.is_safe, "error": choice.error,
+                "superseded": choice.superseded.row(), "no_loss": choice.is_safe and not self.gone,
+                "error": choice.error,
             }  # fmt: skip
         yield {
-            "kind": "verdict", "log": self.log, "best": self.best.name, "no_loss": self.best.is_safe,
+            "kind": "verdict", "log": self.log, "best": self.best.name, "no_loss": self.is_safe,
             "salvage": self.salvages, "gone": [list(pair) for pair in self.gone[:_MOST_RANGES]],
+            "start_first": list(self.keepers) if self.is_at_risk else [],
         }  # fmt: skip
 
 
@@ -150,7 +186,7 @@ def answer(
     def compared() -> Iterator[Contest]:
         for contest in contests(found.advance):
             seen.append(contest)
-            found.is_no = found.is_no or not contest.best.is_safe
+            found.is_no = found.is_no or not contest.is_safe
             yield contest
 
     def document() -> Row:
@@ -178,9 +214,9 @@ def answer(
 def _summary(seen: Sequence[Contest]) -> dict[str, object]:
     return {
         "logs": len(seen),
-        "no_loss": sum(contest.best.is_safe for contest in seen),
+        "no_loss": sum(contest.is_safe for contest in seen),
         "salvage": sum(contest.salvages for contest in seen),
-        "every_choice_loses": sum(not contest.best.is_safe for contest in seen),
+        "every_choice_loses": sum(not contest.best.is_safe or bool(contest.gone) for contest in seen),
     }
 
 
@@ -201,7 +237,7 @@ def _table_row(contest: Contest, names: Sequence[str]) -> Row:
         "epochs": each((one.name, one.epochs[-1][0]) for one in contest.candidates if one.epochs),
         "first_divergence": min(first, default=None),
         "loses": each((one.name, one.lost.count if one.error is None else "all") for one in contest.candidates),
-        "best": letters[contest.best.name] if contest.best.is_safe else f"({letters[contest.best.name]})",
+        "best": letters[contest.best.name] if contest.is_safe else f"({letters[contest.best.name]})",
         "salvage": "yes" if contest.salvages else "",
     }
 
@@ -212,19 +248,12 @@ def _sentences(seen: Sequence[Contest], names: Sequence[str]) -> Iterator[str]:
         yield "these paths have no log in common, nor one alone"
         return
     losing = [contest for contest in seen if not contest.best.is_safe]
+    unsafe = [contest for contest in seen if not contest.is_safe]
     for contest in losing[:_MOST_RANGES]:
-        best = contest.best
-        known = f", {best.committed:,} of them known to be committed" if best.committed else ""
-        lost = number_of(best.lost.count, "record")
-        yield f"{contest.log}: every choice loses; least with {best.name}: {lost}{known}"
-        if best.error is not None:
-            yield f"{contest.log}: {best.error}"
-    for contest in seen:
-        for first, last in contest.gone[:1]:
-            more = "" if len(contest.gone) == 1 else f" and {len(contest.gone) - 1} more ranges"
-            is_one = first == last and not more
-            lost = f"offset {first:,} is" if is_one else f"offsets {first:,} to {last:,}{more} are"
-            yield f"{contest.log}: {lost} in no replica any more"
+        yield from _least(contest)
+    for contest in unsafe:
+        yield from _gone(contest)
+        yield from _voted(contest)
     if any(contest.salvages for contest in losing):
         yield f"all replicas together have what is lost; type: rmqctl salvage {' '.join(names)} INTO"
     for contest in losing:
@@ -235,7 +264,42 @@ def _sentences(seen: Sequence[Contest], names: Sequence[str]) -> Iterator[str]:
                 f"members take destroyed entries from each other; type: rmqctl repair {leader} {' '.join(others)}, "
                 "then ask again"
             )
-    if not losing:
+    if not unsafe:
         choice = {contest.best.name for contest in seen}
         one = f"{next(iter(choice))} may lead everywhere" if len(choice) == 1 else "the column best says who may lead"
         yield f"nothing is lost in {number_of(len(seen), 'log')}: {one}"
+
+
+def _least(contest: Contest) -> Iterator[str]:
+    """Yield what is lost at least."""
+    best = contest.best
+    known = f", {best.committed:,} of them known to be committed" if best.committed else ""
+    lost = number_of(best.lost.count, "record")
+    yield f"{contest.log}: every choice loses; least with {best.name}: {lost}{known}"
+    if best.error is not None:
+        yield f"{contest.log}: {best.error}"
+
+
+def _gone(contest: Contest) -> Iterator[str]:
+    """Yield which offsets no replica has any more."""
+    for first, last in contest.gone[:1]:
+        more = "" if len(contest.gone) == 1 else f" and {len(contest.gone) - 1} more ranges"
+        is_one = first == last and not more
+        lost = f"offset {first:,} is" if is_one else f"offsets {first:,} to {last:,}{more} are"
+        yield f"{contest.log}: {lost} in no replica any more, with every choice"
+
+
+def _voted(contest: Contest) -> Iterator[str]:
+    """Yield what to do about a log whose leader nobody chooses, where the voters may elect one that lacks something."""
+    if not contest.is_at_risk:
+        return
+    yield (
+        f"{contest.log}: the first {contest.majority} of {contest.voters} voters that are up elect its leader, and "
+        "what they have not is cut from the others"
+    )
+    if contest.keepers:
+        others = next((one.name for one in contest.candidates if one.name not in contest.keepers), "PATH")
+        yield (
+            f"{contest.log}: start {contest.keepers[0]} first, and the others when it is up; what is damaged in them "
+            f"comes back with: rmqctl repair {others} --from {contest.keepers[0]}"
+        )

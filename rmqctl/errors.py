@@ -108,8 +108,10 @@ class MissingExtra(RmqctlError):
             extra: the extra to install: ``rocksdb``.
             missing: the package that could not be imported, where it is not obvious.
         """
+        from rmqctl.installation import line_for_extra
+
         needs = f"the package {missing}" if missing else f"the extra {extra}"
-        super().__init__(f"{purpose} needs {needs}; type: pip install 'rmqctl[{extra}]'")
+        super().__init__(f"{purpose} needs {needs}; type: {line_for_extra(extra)}")
         self.extra = extra
 
 

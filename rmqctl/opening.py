@@ -113,6 +113,10 @@ def open_store(
     entry = found.tree.stat(found.name)
     if entry is not None and entry.size == 0:
         raise NotAStore(path, "it is a file of 0 bytes outside a store", "give the store's directory")
+    from rmqctl.files.archives import unpacking
+
+    if (packed := unpacking(found.tree, found.name, path)) is not None:
+        raise NotAStore(path, *packed)
     raise NotAStore(
         path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file"
     )

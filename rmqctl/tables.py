@@ -6,6 +6,8 @@ here knows a family, or Spark.
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rmqctl.arrow import ArrowTable
-from rmqctl.errors import RmqctlError, WrongUsage
+from rmqctl.errors import IOFailure, RmqctlError, WrongUsage
+from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.parallel import Share
 
 FORMATS: dict[str, str] = {"rocketmq": "rmqctl.rocketmq.tables.tables", "kafkalog": "rmqctl.kafka.tables.tables"}
@@ -318,6 +321,31 @@ def usual_split_size(size: int, cores: int | None = None) -> int:
     """
     tasks = (cores or _FEW_CORES) * _SPLITS_PER_CORE
     return min(max(size // tasks, SMALLEST_SPLIT), LARGEST_SPLIT)
+
+
+def check_reachable(tree: Tree) -> None:
+    """Refuse to take a whole store that this machine does not have for an empty one.
+
+    Raises:
+        IOFailure: the directory is not there.
+    """
+    if isinstance(tree, LocalTree) and not os.path.isdir(tree.root):
+        raise IOFailure(
+            f"cannot read {tree.root} on {platform.node() or 'this machine'}",
+            "no such directory",
+            "every machine that runs tasks must have the store under the same path: mount it there, or give a URL",
+        )
+
+
+def gone(name: str) -> IOFailure:
+    """Return the error of a file that was there when the parts were made, and is not when its part is read: its rows
+    would be missing in silence.
+    """
+    return IOFailure(
+        f"cannot read {name}",
+        "it was deleted after the work was planned; a broker deletes files whose retention has passed",
+        "run it again: what is left is planned again; --after TIME, or a start offset, leaves out what is about to go",
+    )
 
 
 # --- what conditions spare ------------------------------------------------------------------------------

@@ -71,3 +71,9 @@ def rmqctl(monkeypatch: pytest.MonkeyPatch) -> Rmqctl:
 def golden(tmp_path: Path) -> Callable[[str], Path]:
     """Unpack a golden store by name into the test's own directory."""
     return lambda name: golden_stores.unpack(name, tmp_path)
+
+
+@pytest.fixture(params=[pytest.param(100, marks=pytest.mark.slow), 6])
+def cuts(request: pytest.FixtureRequest) -> int:
+    """At how many moments of a run the power is cut."""
+    return request.param

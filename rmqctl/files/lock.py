@@ -88,6 +88,7 @@ class FileLock:
         """Give an empty lock file the text that a broker writes into it."""
         if os.fstat(self._fd).st_size == 0:
             os.pwrite(self._fd, text, 0)
+            os.fsync(self._fd)
 
     def is_empty(self) -> bool:
         """Whether the lock file has no bytes, as one that was made only to be locked."""

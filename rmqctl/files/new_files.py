@@ -4,10 +4,14 @@ A broker must be able to open what root made in its store, so a new file or dire
 permissions of the directory that it is made in. Only root can give files away; for everybody else the owner stays
 what the system made it. A directory for something new is empty at first, apart from what is only read, and marked
 until all of it is there.
+
+What was written survives a power cut only after a sync: that of a file for its bytes, that of the directory for its
+name, and so on for the names of new directories above it.
 """
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
@@ -114,8 +118,11 @@ def inherit(path: str | os.PathLike[str]) -> None:
     Ownership.of(os.path.dirname(os.path.abspath(path))).give(path)
 
 
-def make_directories(path: str | os.PathLike[str]) -> None:
-    """Make a directory and those above it that are missing, each owned like the one that it is made in."""
+def make_directories(path: str | os.PathLike[str]) -> list[str]:
+    """Make a directory and those above it that are missing, each owned like the one that it is made in.
+
+    Returns those that were missing, the outermost first; their names are not on the disk yet.
+    """
     path = os.path.abspath(path)
     above = nearest_directory(path)
     owner = Ownership.of(above)
@@ -123,10 +130,12 @@ def make_directories(path: str | os.PathLike[str]) -> None:
     while path != above:
         missing.append(path)
         path = os.path.dirname(path)
-    for directory in reversed(missing):
+    missing.reverse()
+    for directory in missing:
         with suppress(FileExistsError):
             Path(directory).mkdir()
             owner.give(directory)
+    return missing
 
 
 def nearest_directory(path: str | os.PathLike[str]) -> str:
@@ -180,7 +189,9 @@ def check_new_directory(into: Path, only_read: Iterable[str]) -> None:
         if into.resolve().is_relative_to(Path(root).resolve()):
             raise Refused(f"{into} lies in {root}, which is only read; give a directory outside of it")
     refuse_unfinished(into)
-    if into.exists() and (not into.is_dir() or any(into.iterdir())):
+    if into.exists() and not into.is_dir():
+        raise Refused(f"{into} is a file, and a directory is to be made; give a new or empty directory")
+    if into.exists() and any(into.iterdir()):
         raise Refused(f"{into} is there already and not empty; give a new or empty directory")
 
 
@@ -201,24 +212,28 @@ def refuse_unfinished(path: Path) -> None:
 def making(into: Path, owner: Ownership | None) -> Iterator[None]:
     """Make a directory and what the block puts into it, marked as unfinished until the block ends.
 
-    Where it fails or is interrupted everything is removed; what a kill leaves keeps its mark.
+    Where it fails or is interrupted everything is removed; what a kill or a power cut leaves keeps its mark. When it
+    ends all of it is on the disk.
 
     Args:
         into: not there yet, or empty.
         owner: to whom all of it is given; None: as the directory above.
     """
     is_new = not into.exists()
-    make_directories(into)
+    made = make_directories(into)
     mark = into / MARK
-    mark.write_text(_TEXT, encoding="utf-8")
     try:
+        mark.write_text(_TEXT, encoding="utf-8")
+        sync_names([mark, *made])
         yield
         if owner is not None:
             owner.give_all(into)
+        sync_tree(into)
     except BaseException:
         _clear(into, is_new=is_new)
         raise
     mark.unlink()
+    sync_path(into)
 
 
 def _clear(into: Path, *, is_new: bool) -> None:
@@ -232,3 +247,47 @@ def _clear(into: Path, *, is_new: bool) -> None:
         (into / MARK).unlink(missing_ok=True)
         if is_new:
             into.rmdir()
+
+
+# --- what survives a power cut ------------------------------------------------------------------------
+
+
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP}
+"""What file systems answer that know no fsync of a directory; their names are safe without, or never."""
+
+
+def sync_path(path: str | os.PathLike[str]) -> None:
+    """Wait until the bytes of a file, or the names in a directory, are on the disk.
+
+    Raises:
+        OSError: the disk fails, or the path is gone.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC or not os.path.isdir(path):
+            raise
+    finally:
+        os.close(fd)
+
+
+def sync_names(paths: Iterable[str | os.PathLike[str]]) -> None:
+    """Wait until the names of some files and directories are on the disk."""
+    for directory in dict.fromkeys(os.path.dirname(os.path.abspath(path)) for path in paths):
+        sync_path(directory)
+
+
+def sync_tree(root: str | os.PathLike[str]) -> None:
+    """Wait until a directory and everything in it is on the disk; its own name is that of the directory above.
+
+    Links are not followed, and what this user may not read is left to the system.
+    """
+    for directory, _, files in os.walk(root, topdown=False):
+        for name in files:
+            path = Path(directory, name)
+            if path.is_file() and not path.is_symlink():
+                with suppress(PermissionError):
+                    sync_path(path)
+        with suppress(PermissionError):
+            sync_path(directory)

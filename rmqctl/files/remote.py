@@ -43,7 +43,9 @@ class MissingPackage(MissingExtra):
     """A file system needs a package that no extra of this project brings."""
 
     def __init__(self, purpose: str, package: str) -> None:
-        RmqctlError.__init__(self, f"{purpose} needs the package {package}; type: pip install {package}")
+        from rmqctl.installation import line_for_package
+
+        RmqctlError.__init__(self, f"{purpose} needs the package {package}; type: {line_for_package(package)}")
         self.extra = ""
 
 

@@ -13,17 +13,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from rmqctl.errors import IOFailure
-from rmqctl.files.new_files import inherit, make_directories
+from rmqctl.files.new_files import inherit, make_directories, sync_names, sync_path, sync_tree
 
 T = TypeVar("T")
-_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP}
-"""What file systems answer that know no fsync of a directory; their names are safe without, or never."""
 
 
 class FileLayer:
@@ -107,18 +106,7 @@ class FileLayer:
 
     def sync_directory(self, path: str) -> None:
         """Make new, gone and renamed names in a directory survive a power cut."""
-
-        def act() -> None:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            except OSError as error:
-                if error.errno not in _CANNOT_SYNC:
-                    raise
-            finally:
-                os.close(fd)
-
-        self.request("fsync", path, act)
+        self.request("fsync", path, lambda: sync_path(path))
 
 
 class OpenFile:
@@ -167,8 +155,41 @@ _NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 class Disk:
     """Creating, writing, syncing and deleting files.
 
+    A file is only as safe as its name. So directories in which names came, went or changed are kept in mind, and a
+    :meth:`sync` of any file, on which an answer to a writer rests, is one of these directories too. Where nothing was
+    made or removed since the last one, that costs nothing.
+
     Every method raises `IOFailure` where the system refuses; the file is then as the system left it.
     """
+
+    def __init__(self) -> None:
+        self._named: dict[str, int] = {}
+        self._changes, self._noting, self._settling = 0, threading.Lock(), threading.Lock()
+
+    def _note(self, *directories: str | os.PathLike[str]) -> None:
+        """Keep directories in mind whose names changed."""
+        with self._noting:
+            self._changes += 1
+            self._named |= {os.fspath(directory): self._changes for directory in directories}
+
+    def settle(self) -> None:
+        """Make all names that came, went or changed so far survive a power failure.
+
+        Raises:
+            IOFailure: the disk fails.
+        """
+        if not self._named:
+            return
+        with self._settling:  # what another thread is at stays in mind until it is down
+            with self._noting:
+                named = dict(self._named)
+            for directory in reversed(named):  # a name in a directory that has none yet is worth nothing
+                with _explained(f"cannot flush {directory} to disk"), suppress(FileNotFoundError):
+                    sync_path(directory)
+            with self._noting:
+                for directory, change in named.items():
+                    if self._named[directory] == change:
+                        del self._named[directory]
 
     def open(self, path: Path, size: int | None = None) -> int:
         """Return a descriptor for reading and writing; a file that is missing or shorter is extended to ``size``,
@@ -180,8 +201,9 @@ class Disk:
             try:
                 fd, is_new = os.open(path, _FLAGS), False
             except FileNotFoundError:
-                make_directories(path.parent)
+                self._make_directory(path.parent)
                 fd, is_new = self._new(path, size or 0), True
+                self._note(path.parent)
             try:
                 if is_new:
                     inherit(path)
@@ -195,10 +217,10 @@ class Disk:
             return fd
 
     def _new(self, path: Path, size: int) -> int:
-        """Return a new file that is there at its full length or not at all, whenever the process is killed.
+        """Return a new file that is there at its full length or not at all, whenever process or power are cut.
 
-        No broker starts on a queue or log file of another length. Where the system cannot make a file without a
-        name, it is made by its name and extended by the caller.
+        No broker starts on a queue or log file of another length, so the length is on the disk before the name. Where
+        the system cannot make a file without a name, it is made by its name and extended by the caller.
         """
         try:
             nameless = os.open(path.parent, _FLAGS | os.O_TMPFILE, _MODE)
@@ -208,6 +230,8 @@ class Disk:
             return os.open(path, _FLAGS | os.O_CREAT, _MODE)
         try:
             self.resize(nameless, size)
+            if size:
+                os.fsync(nameless)
             # with a directory, though an absolute path needs none, Python makes the call that follows links
             os.link(f"/proc/self/fd/{nameless}", path, src_dir_fd=nameless)
         except FileNotFoundError:  # no /proc
@@ -232,12 +256,16 @@ class Disk:
     def write_through(self, fd: int, data: Buffer, position: int) -> bool:
         """Write all bytes and make them survive a power failure with one system call; False where that did not work.
 
-        Nobody knows then how far it came: the caller has to write all of them again, and to sync.
+        Nobody knows then how far it came: the caller has to write all of them again, and to sync. Names that changed
+        go down with them, as with :meth:`sync`.
         """
         try:
-            return _DSYNC != 0 and os.pwritev(fd, [data], position, _DSYNC) == len(data)
+            if _DSYNC == 0 or os.pwritev(fd, [data], position, _DSYNC) != len(data):
+                return False
         except OSError:
             return False
+        self.settle()
+        return True
 
     def write_some(self, fd: int, data: Buffer, position: int) -> int:
         """One system call; may write less than asked."""
@@ -256,24 +284,32 @@ class Disk:
             return os.pread(fd, size, position)
 
     def sync(self, fd: int) -> None:
-        """Make what was written to a file survive a power failure."""
+        """Make what was written to a file survive a power failure, and the names of all files so far."""
+        self.sync_data(fd)
+        self.settle()
+
+    def sync_data(self, fd: int) -> None:
+        """Make what was written to a file survive a power failure; its name does after :meth:`settle`."""
         with _explained("cannot flush to disk"):
             os.fdatasync(fd)
+
+    def sync_file(self, path: Path) -> None:
+        """Do so with a file that is not open."""
+        with _explained(f"cannot flush {path} to disk"):
+            sync_path(path)
+
+    def sync_all(self, *roots: str | os.PathLike[str]) -> None:
+        """Do so with all files of some directories, which a killed writer may have left in memory only."""
+        for root in dict.fromkeys(map(os.path.abspath, roots)):
+            with _explained(f"cannot flush {root} to disk"):
+                sync_tree(root)
+                sync_names([root])
 
     def forget(self, fd: int, begin: int, end: int) -> None:
         """Tell the system that nobody will read these bytes soon, so that it need not keep them in memory."""
         if hasattr(os, "posix_fadvise"):  # a hint: what is not on the disk yet stays, and no answer matters
             with suppress(OSError):
                 os.posix_fadvise(fd, begin, end - begin, os.POSIX_FADV_DONTNEED)
-
-    def sync_directory(self, path: Path) -> None:
-        """Make files created in or removed from a directory stay so; nothing where the system cannot."""
-        with suppress(OSError):
-            fd = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
 
     def used(self, path: Path) -> float:
         """Return the used part of the file system that a path lies or will lie on, in whole percent rounded up.
@@ -289,29 +325,33 @@ class Disk:
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it, owned like the one they are made in; one that is there is fine."""
         with _explained(f"cannot create {path}"):
-            make_directories(path)
+            self._make_directory(path)
+
+    def _make_directory(self, path: Path) -> None:
+        self._note(*(os.path.dirname(made) for made in make_directories(path)))
 
     def remove(self, path: Path) -> None:
         """Delete a file; one that is missing is fine."""
-        with _explained(f"cannot delete {path}"):
-            path.unlink(missing_ok=True)
+        with _explained(f"cannot delete {path}"), suppress(FileNotFoundError):
+            path.unlink()
+            self._note(path.parent)
 
-    def write_file(self, path: Path, data: bytes, *, sync: bool = False) -> None:
-        """Make or overwrite a small file in place."""
+    def write_file(self, path: Path, data: bytes) -> None:
+        """Make or overwrite a small file in place; its bytes are on the disk then, its name after :meth:`settle`."""
         fd = self.open(path, 0)
         try:
             with _explained(f"cannot write {path}"):
                 self.resize(fd, len(data))
             self.write(fd, data, 0)
-            if sync:
-                self.sync(fd)
+            self.sync_data(fd)
         finally:
             os.close(fd)
 
     def replace(self, source: Path, target: Path) -> None:
-        """Give a file another name, over what lies there."""
+        """Give a file another name in its directory, over what lies there."""
         with _explained(f"cannot replace {target}"):
             source.replace(target)
+            self._note(target.parent)
 
 
 def _name(fd: int) -> str:

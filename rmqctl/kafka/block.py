@@ -254,6 +254,22 @@ class Block:
         )
 
 
+def are_thinned(found: Batches) -> bool:
+    """Whether sound batches show that compaction has worked on them: fewer records than offsets, or a horizon."""
+    sound = found.crc_ok & (found.magic >= 2)
+    short = np.clip(found["records_count"], 0, None) < found["last_offset_delta"] + 1
+    return bool((sound & (found.flag(Attributes.DELETE_HORIZON) | (short & ~_bridges(found)))).any())
+
+
+def has_bridges(found: Batches) -> bool:
+    """Whether any sound batch stands for destroyed ones, as repair writes it; so do those of raft in its own log."""
+    return bool((found.crc_ok & (found.magic >= 2) & _bridges(found)).any())
+
+
+def _bridges(found: Batches) -> Flags:
+    return found.flag(Attributes.CONTROL) & (found["producer_id"] < 0)
+
+
 def _records(data: Bytes8, at: Ints, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
     """Return records of a fixed layout at byte offsets, which must all end inside ``data``."""
     if not len(at):

@@ -15,6 +15,7 @@ the one file of them that a broker needs to know its topic again.
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import secrets
 import time
@@ -35,6 +36,7 @@ from formats.kafka.messages import Values, encode
 from formats.kafka.metadata_messages import CONFIG_RESOURCES, CONTROL_NAMES, CONTROL_RECORDS, METADATA_RECORDS, frame
 from rmqctl.errors import Refused
 from rmqctl.files.local import BytesSource
+from rmqctl.files.writing import Disk
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.file_names import BOOTSTRAP, METADATA_TOPIC
 from rmqctl.kafka.recovery.index_build import IndexBuilder
@@ -105,34 +107,36 @@ class Cluster:
     first_producer_id: int = 0
 
 
-def write_cluster(root: Path, cluster: Cluster, now: int | None = None) -> None:
-    """Write the files of a cluster into its log directory.
+def write_cluster(root: Path, cluster: Cluster, now: int | None = None, disk: Disk | None = None) -> None:
+    """Write the files of a cluster into its log directory; their names are on the disk after :meth:`Disk.settle`.
 
     Args:
         now: time of the records, epoch ms; None: that of the clock.
+        disk: what writes.
 
     Raises:
         Refused: a broker of the release cannot run with KRaft.
-        OSError: the system refuses, or one of the files is there already.
+        FileExistsError: one of the files is there already.
     """
-    features = features_of(cluster.release, cluster.features)
+    features, disk = features_of(cluster.release, cluster.features), disk or Disk()
     _put(
+        disk,
         root / META_PROPERTIES,
         format_meta_properties(1, cluster.node_id, cluster.cluster_id, cluster.directory_id),
     )
     now = int(time.time() * 1000) if now is None else now
     first = [_record("FeatureLevelRecord", 0, name=n, featureLevel=level) for n, level in features.items()]
-    _put(root / BOOTSTRAP, _snapshot(first, now))
+    _put(disk, root / BOOTSTRAP, _snapshot(first, now))
     place = root / f"{METADATA_TOPIC}-0"
-    place.mkdir()
-    _put(place / PARTITION_METADATA, partition_metadata(METADATA_TOPIC_ID))
-    _put(place / LEADER_EPOCHS, format_leader_epochs([LeaderEpoch(_EPOCH, 0)]))
-    _put(place / QUORUM_STATE, _quorum_state(cluster.node_id))
+    disk.make_directory(place)
+    _put(disk, place / PARTITION_METADATA, partition_metadata(METADATA_TOPIC_ID))
+    _put(disk, place / LEADER_EPOCHS, format_leader_epochs([LeaderEpoch(_EPOCH, 0)]))
+    _put(disk, place / QUORUM_STATE, _quorum_state(cluster.node_id))
     log, records = bytearray(_leader_change(cluster.node_id, now)), [*first, *cluster_records(cluster, features)]
     for at in range(0, len(records), _MOST_RECORDS):
         log += _batch(at + 1, records[at : at + _MOST_RECORDS], now)
     for ending, data in indexes_of(bytes(log)):
-        _put(place / f"{0:020d}{ending}", data)
+        _put(disk, place / f"{0:020d}{ending}", data)
 
 
 def indexes_of(log: bytes) -> Iterator[tuple[str, bytes]]:
@@ -279,6 +283,7 @@ def _quorum_state(node: int) -> bytes:
     return json.dumps(state, separators=(",", ":")).encode("ascii")
 
 
-def _put(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(data)
+def _put(disk: Disk, path: Path, data: bytes) -> None:
+    if path.exists():
+        raise FileExistsError(errno.EEXIST, "a file of that name is there", str(path))
+    disk.write_file(path, data)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from formats.java_properties import parse_properties
 from rmqctl.errors import NotAStore
 from rmqctl.files.remote import is_url, open_tree
 from rmqctl.files.tree import Tree
@@ -71,7 +70,9 @@ def _settings(place: Place) -> dict[str, str]:
     """Return settings of a server.properties by name; empty where none was given."""
     if place.broker_conf is None:
         return {}
-    return parse_properties(Path(place.broker_conf).read_text("utf-8", errors="replace"))
+    from rmqctl.files.settings import read_settings
+
+    return read_settings(Path(place.broker_conf))
 
 
 def _directory_at(place: Place) -> KafkaStore | None:

@@ -122,6 +122,27 @@ def batches_of_files(data: Bytes8, start: Ints, size: Ints) -> tuple[Ints, Ints,
     return at, sizes, whole & (covered == size)
 
 
+def whole_among(data: Bytes8, at: Ints) -> tuple[Ints, Ints]:
+    """Return which of some candidates prove themselves by their CRC; those that lie in another are its own.
+
+    Returns:
+        Start and size of each, ascending, shape (n,).
+    """
+    window, found, end = _Window(Chain(len(data)), data, 0, len(data)), list[tuple[int, int]](), 0
+    for start, size in zip(at.tolist(), sizes_of(data, at).tolist(), strict=True):
+        if start >= end and window.proves(start, size):
+            found.append((start, size))
+            end = start + size
+    places = np.array(found, np.int64).reshape(-1, 2)
+    return places[:, 0], places[:, 1]
+
+
+def sizes_of(data: Bytes8, at: Ints) -> Ints:
+    """Return the bytes that frames state for all of their batches, shape (n,)."""
+    view = memoryview(data)  # type: ignore[arg-type]
+    return np.array([FRAME_HEAD + _LEGACY.unpack_from(view, start)[0] for start in at.tolist()], np.int64)
+
+
 class _Window:
     """One window, and the place the chain has reached in it."""
 
@@ -313,7 +334,7 @@ class _Window:
                 if not self._may_prove(size):
                     continue
                 return self._leave(at, size)
-            if self._proves(at, size):
+            if self.proves(at, size):
                 self._close_gap(at)
                 return True
         end = len(self.view)
@@ -329,7 +350,8 @@ class _Window:
         self.chain.proof_left -= size
         return self.chain.proof_left >= 0
 
-    def _proves(self, at: int, size: int) -> bool:
+    def proves(self, at: int, size: int) -> bool:
+        """Whether the CRC of a batch of this size matches, while the file's allowance lasts."""
         if not self._may_prove(size):
             return False
         _, crc, magic = _LEGACY.unpack_from(self.view, at)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formats.kafka.record_batch import MAGIC_AT
+from formats.kafka.record_batch import HEADER_SIZE, MAGIC_AT
 from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.files.windows import Windows
 from rmqctl.kafka.block import SLACK, Block, Bytes8, Gap, GapKind
-from rmqctl.kafka.frames import Chain, Found, candidates
+from rmqctl.kafka.frames import Chain, Found, candidates, sizes_of, whole_among
 
 WINDOW = 8 << 20
 """Bytes read at a time."""
@@ -60,6 +60,27 @@ def scan(source: ByteSource, extent: Extent, window: int = WINDOW, piece: int = 
         OSError: the source cannot be read. Never raises on what the bytes are.
     """
     return _Scan(source, extent, max(window, 256), piece).run()
+
+
+def whole_in(source: ByteSource, extent: Extent) -> Block:
+    """Return the batches that prove themselves and begin in a stretch of a file, wherever they end.
+
+    For what the chain passes over by a size that no CRC bears out: a whole batch may begin in it, and end after it.
+
+    Raises:
+        OSError: the source cannot be read.
+    """
+    begin, limit = extent.start, source.size() if extent.size is None else extent.size
+    end = limit if extent.stop is None else extent.stop
+    data = np.frombuffer(source.read_at(begin, min(end + HEADER_SIZE, limit) - begin), np.uint8)
+    at = candidates(data, limit - begin, None)
+    at = at[at < end - begin]
+    need = int((at + sizes_of(data, at)).max(initial=0))
+    if need > len(data):
+        data = np.frombuffer(source.read_at(begin, need), np.uint8)
+    at, size = whole_among(data, at)
+    magic = data.view(np.int8)[at + MAGIC_AT].astype(np.int64)
+    return Block(extent.file, begin, data, at, size, magic, np.ones(len(at), np.bool_))
 
 
 class _Scan:
@@ -165,4 +186,4 @@ class _Scan:
         yield Block.empty(self.extent.file, gap.position, gaps)
 
 
-__all__ = ["WINDOW", "Block", "Extent", "Gap", "GapKind", "candidates", "scan"]
+__all__ = ["WINDOW", "Block", "Extent", "Gap", "GapKind", "candidates", "scan", "whole_in"]

@@ -17,10 +17,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
+from rmqctl.errors import MissingExtra
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.tables import (
     BARE,
@@ -37,6 +35,13 @@ from rmqctl.tables import (
     stream_start,
     tables_of,
 )
+
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
+except ModuleNotFoundError as error:  # whoever wants Spark comes by here
+    raise MissingExtra("Spark", "spark", error.name or "pyspark") from error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

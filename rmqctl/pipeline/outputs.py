@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Protocol
 from uuid import uuid4
 
 from rmqctl.errors import Refused
+from rmqctl.files.new_files import sync_names, sync_path
 from rmqctl.files.remote import asking, connect, is_url, join_url
 from rmqctl.pipeline.export_manifest import DATA, DONE, MANIFEST, ExportedFile
 
@@ -150,6 +151,8 @@ class LocalOutput:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+        if path.parent.is_dir():
+            sync_path(path.parent)
 
     def clear(self, kept: Collection[str]) -> None:
         for entry in list(self.root.iterdir()):
@@ -159,7 +162,9 @@ class LocalOutput:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
+        missing = [directory for directory in (self.root, *self.root.parents) if not directory.exists()]
         self.root.mkdir(parents=True, exist_ok=True)
+        sync_names(missing)
         descriptor = os.open(self.root, os.O_RDONLY)
         try:
             try:
@@ -181,6 +186,7 @@ class LocalOutput:
                 os.link(self.root / file.path, target)
             except OSError:  # a file system without links
                 shutil.copy2(self.root / file.path, target)
+                sync_path(target)
             found.append(replace(file, path=own))
         return found
 
@@ -193,7 +199,7 @@ class LocalOutput:
                 path.unlink()
         self.write(f"{directory}/{MANIFEST}", manifest)
         for path in (*filter(Path.is_dir, home.rglob("*")), home):
-            _sync(path)
+            sync_path(path)
         self._link(MANIFEST, f"{DATA}/{MANIFEST}")
         self._link(DATA, directory)  # the switch
         self.remove(f"{directory}/{DONE}")
@@ -203,16 +209,7 @@ class LocalOutput:
         made = self.root / f"{self.prefix}link-{uuid4().hex}"
         made.symlink_to(target)
         made.replace(self.root / name)
-        _sync(self.root)
-
-
-def _sync(directory: Path) -> None:
-    """Have the names in a directory on the disk."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_path(self.root)
 
 
 class RemoteOutput:

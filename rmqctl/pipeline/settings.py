@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import MissingExtra, RmqctlError
+from rmqctl.installation import line_for_extra
 from rmqctl.pipeline import Cluster
 
 if TYPE_CHECKING:  # commands name a cluster that they mostly do not use
@@ -47,7 +48,7 @@ class MissingJava(MissingExtra):
         """
         looked = "; ".join(tried) or "JAVA_HOME is not set and there is no java on PATH"
         RmqctlError.__init__(
-            self, f"Spark needs Java {OLDEST} or later: {looked}; type: pip install 'rmqctl[spark-java]'"
+            self, f"Spark needs Java {OLDEST} or later: {looked}; type: {line_for_extra('spark-java')}"
         )
         self.extra = "spark-java"
 

@@ -26,6 +26,7 @@ from rmqctl.tables import Condition
 DIALECT = "spark"
 _INNER = re.compile(r"(?<![`'\"\w])inner(?![`'\"\w]|\s+join\b)", re.IGNORECASE)
 """A column of messages; to Spark no reserved word."""
+_DAY = re.compile(r"\d{4}-\d\d-\d\d(?!\d)")
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # what it cannot read is for the engine to judge
 
 
@@ -163,8 +164,10 @@ def _column(one: exp.Expr, table: str) -> str:
 def _literal(one: exp.Expr) -> str | int | None:
     """Return a text or a whole number; the text of a time as well. None for anything else."""
     if isinstance(one, exp.Cast) and one.to.is_type("timestamptz", "timestamp", "timestampltz", "date"):
-        one = one.this
-        return str(one.this) if isinstance(one, exp.Literal) and one.is_string else None
+        text = str(one.this.this) if isinstance(one.this, exp.Literal) and one.this.is_string else None
+        if text is None or not one.to.is_type("date"):
+            return text
+        return text[:10] if _DAY.match(text) else None  # a date has no time of day, whatever its text says
     if not isinstance(one, exp.Literal):
         return None
     if one.is_string:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rmqctl.files.writing import FileLayer
@@ -23,7 +23,8 @@ class Applier:
     """Carries out a journal, forwards or backwards.
 
     Files that leave the store leave it first; then directories go and come, bytes change, and files
-    enter. So a file can make room for another of its name, on both ways.
+    enter. So a file can make room for another of its name, on both ways. The names of each of these stages are on the
+    disk before the next one, so that no file is ever in a directory that a power cut takes.
     """
 
     def __init__(self, journal: Journal, layer: FileLayer, advance: Callable[[int], None] = lambda size: None) -> None:
@@ -41,6 +42,7 @@ class Applier:
         for index, file in enumerate(files):
             if file.moves and file.side(after=after).place != STORE:
                 self._move_out(index, file)
+        self._sync_places([file for file in files if file.moves])
         self._directories(after=after)
         for file in files:
             if file.is_edited:
@@ -85,8 +87,15 @@ class Applier:
             copy_file(old, part, self._layer, self._advance)
         self._sync_up(os.path.dirname(part))
         self._journal.say(self._layer, copied=index, out=is_out)
-        self._layer.unlink(old)
-        self._layer.rename(part, new)
+        self._end_copy(old, new)
+
+    def _end_copy(self, old: str, new: str) -> None:
+        """Give a whole copy its name when the original is gone, each for good: the next copy is the one to be found."""
+        if os.path.lexists(old):
+            self._layer.unlink(old)
+            self._layer.sync_directory(os.path.dirname(old))
+        self._layer.rename(new + _PART, new)
+        self._layer.sync_directory(os.path.dirname(new))
 
     def _sync_up(self, directory: str) -> None:
         """Make the names of a directory safe, and its own name, and so on up to what was there before the run."""
@@ -105,9 +114,7 @@ class Applier:
             old, new = self._changes.path(file.name), self._outside(file)
             old, new = (old, new) if last["out"] else (new, old)
             if os.path.lexists(new + _PART):
-                if os.path.lexists(old):
-                    self._layer.unlink(old)
-                self._layer.rename(new + _PART, new)
+                self._end_copy(old, new)
         for file in self._changes.files:
             if file.moves:
                 for place in (self._changes.path(file.name), self._outside(file)):
@@ -126,6 +133,7 @@ class Applier:
                 self._layer.mkdir(path, directory.mode)
                 self._layer.set_mode(path, directory.mode)
                 self._layer.set_owner(path, *directory.owner)
+        self._sync(os.path.dirname(self._changes.path(directory.name)) for directory in changed)
 
     def _edit(self, file: FileChange, *, after: bool) -> None:
         side = file.side(after=after)
@@ -146,12 +154,16 @@ class Applier:
             path = changes.path(name)
             if name and os.path.isdir(path):
                 self._layer.set_times(path, mtime_ns)
-        moved = [f for f in changes.files if f.moves]
-        names = {os.path.dirname(self._outside(f)) for f in moved}
-        names |= {os.path.dirname(changes.path(f.name)) for f in moved}
-        names |= {os.path.dirname(changes.path(d.name)) for d in changes.directories}
-        names |= {changes.path(name) for name, _ in changes.times}
-        for path in sorted(names):
+        self._sync_places([file for file in changes.files if file.moves])
+        self._sync(changes.path(name) for name, _ in changes.times)
+
+    def _sync_places(self, moved: list[FileChange]) -> None:
+        """Put the names of files that move, where they were and where they are, safely on the disk."""
+        self._sync(os.path.dirname(self._outside(file)) for file in moved)
+        self._sync(os.path.dirname(self._changes.path(file.name)) for file in moved)
+
+    def _sync(self, directories: Iterable[str]) -> None:
+        for path in sorted(set(directories)):
             if os.path.isdir(path):
                 self._layer.sync_directory(path)
 

@@ -83,7 +83,8 @@ Edit = Overwrite | Extend | Cut | Create | Quarantine | SetTimes
 class Step:
     """One decision of a plan: what is wrong where, what is done, and what proves that it is right.
 
-    `id` is the finding's id (or the step's own name), `loses` the number of messages given up by it.
+    `id` is the finding's id (or the step's own name), `loses` the number of messages given up by it, `gives_up` the
+    names of those among them that were whole, as the books of a plan name records.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Step:
     why: str
     edits: tuple[Edit, ...] = ()
     loses: int = 0
+    gives_up: tuple[str, ...] = ()
 
     def is_chosen(self, only: Collection[str], skip: Collection[str]) -> bool:
         """Whether the step is wanted by ids of findings, in which ``*`` matches anything; ``only`` empty means all."""

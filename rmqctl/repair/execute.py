@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
 from rmqctl.files.lock import LockHeldError, holding
+from rmqctl.files.new_files import sync_tree
 from rmqctl.files.writing import FileLayer
 from rmqctl.repair.applying import Applier, differences
 from rmqctl.repair.changes import changes_of
@@ -215,6 +216,7 @@ def _leave(journal: Journal, layer: FileLayer) -> None:
     times = dict(journal.changes.times)
     if "" in times:
         layer.set_times(journal.changes.root, times[""])
+    layer.sync_directory(journal.changes.root)
 
 
 def _look(journal: Journal, verify: Verify | None) -> tuple[str, ...]:
@@ -331,6 +333,7 @@ def apply(
             changes = changes_of(plan, name, lock=lock)
             if not changes.files and not changes.directories:
                 return Applied(None, plan.title)
+            _settle(root, outside, layer)
             start = NewRun(changes, base, name, force=force, lock_is_new=is_new, outside=_real(outside))
             with suppress(NameTaken):
                 return begin_run(start, layer, verify, advance)
@@ -429,6 +432,17 @@ def _opened(path: Path) -> Iterator[Journal]:
     root, lock = Path(found.changes.root), found.changes.lock
     with _held(root, lock, is_left_over=bool(found.header.get("lock_is_new"))):
         yield read_journal(path)
+
+
+def _settle(root: Path, outside: Sequence[str | Path], layer: FileLayer) -> None:
+    """Put the store on the disk as it is: a plan goes by what a killed writer may have left in memory only."""
+    linked = [entry for entry in root.iterdir() if entry.is_symlink() and entry.is_dir()]
+    try:
+        for place in (root, *linked, *map(Path, outside)):
+            layer.request("fsync", str(place), lambda place=place: sync_tree(place))  # type: ignore[misc]
+        layer.sync_directory(str(root.parent))
+    except OSError as error:
+        raise IOFailure(f"cannot flush {root} to disk", error, "nothing was changed") from error
 
 
 def _base(root: Path, journal_dir: Path | None) -> Path:

@@ -142,7 +142,7 @@ def point(journal: Journal, layer: FileLayer) -> None:
             if error.errno not in _NO_LINKS:
                 raise
             _write(path, journal.path, layer)
-        layer.sync_directory(journal.changes.root)
+    layer.sync_directory(journal.changes.root)  # a link that is there may be so in memory only
 
 
 def _write(path: Path, target: Path, layer: FileLayer) -> None:
@@ -157,13 +157,11 @@ def _write(path: Path, target: Path, layer: FileLayer) -> None:
 
 
 def unpoint(journal: Journal, layer: FileLayer) -> None:
-    """Take the link away."""
+    """Take the link away; the caller syncs the directory."""
     path = journal.changes.path(POINTER)
-    found = [p for p in (path, path + PART) if os.path.lexists(p)]
-    for one in found:
-        layer.unlink(one)
-    if found:
-        layer.sync_directory(journal.changes.root)
+    for one in (path, path + PART):
+        if os.path.lexists(one):
+            layer.unlink(one)
 
 
 def pending(root: Path) -> Path | None:

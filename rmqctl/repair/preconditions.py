@@ -59,6 +59,7 @@ def keep_listing(journal: Journal, layer: FileLayer) -> None:
     with layer.create(path) as file:
         file.write(bytes(data), 0)
         file.sync()
+    layer.sync_directory(str(journal.path))
 
 
 def changed_since(journal: Journal) -> list[str]:

@@ -5,7 +5,7 @@ type.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqctl.repair.edits import (
     STORE,
@@ -23,6 +23,9 @@ from rmqctl.repair.edits import (
 from rmqctl.repair.journal import Journal
 from rmqctl.text import instant, number_of
 
+if TYPE_CHECKING:
+    from rmqctl.repair.books import Books
+
 
 def step_row(step: Step) -> dict[str, Any]:
     """One step with its edits, without the bytes that they write."""
@@ -33,17 +36,23 @@ def step_row(step: Step) -> dict[str, Any]:
         "what": step.what,
         "why": step.why,
         "loses": step.loses,
+        "gives_up": list(step.gives_up),
         "edits": [edit_row(edit) for edit in step.edits],
     }
 
 
-def plan_row(plan: Plan) -> dict[str, Any]:
-    """Return a whole plan as one document."""
+def plan_row(plan: Plan, books: Books | None = None) -> dict[str, Any]:
+    """Return a whole plan as one document.
+
+    Args:
+        books: what it does to whole records, where that was asked.
+    """
     return {
         "kind": "plan",
         "title": plan.title,
         "root": str(plan.root),
-        "loses": sum(step.loses for step in plan.steps),
+        "loses": sum(step.loses for step in plan.steps) if books is None else books.loses,
+        **({"books": books.document()} if books is not None else {}),
         "steps": [step_row(step) for step in plan.steps],
     }
 

@@ -351,7 +351,6 @@ def _stage(
         with layer.create(path) as file:
             file.write(content, 0)
             file.truncate(change.before.size)
-            file.sync()
     layer.set_owner(path, owner.uid, owner.gid)
     layer.set_mode(path, owner.mode_for(is_directory=False))
     with layer.edit(path) as file:

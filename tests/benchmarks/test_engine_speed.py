@@ -122,6 +122,7 @@ class Counting(Disk):
     """Counts syncs and how long they take, seconds."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.syncs, self.seconds = 0, 0.0
 
     def sync(self, fd: int) -> None:

@@ -33,6 +33,7 @@ from commands._options import (
 )
 from commands._types import Instant, PropertyFilter, QueueChoice, QueueName, Regex, Release, Size
 from rmqctl.errors import FAMILY, IOFailure, MissingExtra, NotAStore, Refused, RmqctlError, StoreInUse, TooDamaged
+from rmqctl.installation import line_for_extra
 from rmqctl.release import Release as ReleaseNumber
 
 ROOT = Path(__file__).parents[2]
@@ -252,7 +253,7 @@ def test_unknown_command_suggests_the_nearest(rmqctl: Any) -> None:
         (NotAStore("x", "no commitlog/ in it"), 11, "x is not a message store: no commitlog/ in it; give"),
         (StoreInUse("x"), 12, "x is in use"),
         (Refused("17 messages would be lost; add --force"), 13, "17 messages would be lost"),
-        (MissingExtra("reading RocksDB queues", "rocksdb"), 14, "pip install 'rmqctl[rocksdb]'"),
+        (MissingExtra("reading RocksDB queues", "rocksdb"), 14, line_for_extra("rocksdb")),
         (TooDamaged("x", "no record is left"), 15, "type: rmqctl verify x"),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "gone"), 10, "gone: No such file"),
         (PermissionError(errno.EACCES, "Permission denied", b"secret"), 10, "secret: Permission denied; run as"),

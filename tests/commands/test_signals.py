@@ -130,3 +130,22 @@ def test_what_was_not_finished_is_removed_or_marked(command: list[str], number: 
     again = subprocess.run([sys.executable, "-m", "rmqctl", *words], cwd=ROOT, capture_output=True, check=False)
     assert again.returncode == 13
     assert b"left unfinished by an earlier run" in again.stderr
+
+
+def test_an_alarm_of_somebody_else_ends_the_work(tmp_path: Path) -> None:
+    script = tmp_path / "alarmed.py"
+    script.write_text(
+        textwrap.dedent("""
+        import signal, sys, time
+        import commands, commands.info
+        def slow(*args, **kwargs):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            time.sleep(30)
+        commands.info.command.callback = slow
+        sys.argv = ["rmqctl", "info", "x"]
+        commands.main()
+    """)
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout) == (143, b"")
+    assert b"Traceback" not in done.stderr

@@ -10,18 +10,24 @@ from pathlib import Path
 import pytest
 
 from formats.kafka.checkpoint import CLEANER, parse_offsets
+from formats.kafka.record_batch import Attributes
+from rmqctl.files.local import LocalFile
 from rmqctl.kafka.engine.config import EngineConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
+from rmqctl.kafka.indexes import read_producer_snapshot
+from rmqctl.opening import open_store
 from rmqctl.release import Release
 from tests.interop.judge import has_java
-from tests.interop.kafka_node import RELEASES, Node
-from tests.kafka.engine.cleaner_helpers import COMPACT, batches_of, content_of, logs_of, write_history
+from tests.interop.kafka_node import RELEASES, Brokers, Node
+from tests.interop.kafka_produced_helpers import SETTINGS as QUIET
+from tests.interop.test_kafka_recovered import differences, move_checkpoints, replay
+from tests.kafka.engine.cleaner_helpers import COMPACT, batches_of, cleaned_often, content_of, logs_of, write_history
 
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
 ]
-HISTORIES = 200
+HISTORIES, PARTITIONS = 200, 40
 SETTINGS = {
     "log.cleaner.backoff.ms": 200, "log.cleaner.min.cleanable.ratio": 0, "log.cleaner.dedupe.buffer.size": 4 << 20,
     "log.initial.task.delay.ms": 100,
@@ -70,3 +76,38 @@ def test_survivors_equal_those_of_a_broker(release: str, tmp_path: Path, compile
                 head["base_timestamp"] = head["crc"] = head["batch_length"] = 0
         assert left == wanted, number
         assert [p.name for p in logs_of(ours / f"t-{number}")] == [p.name for p in logs_of(theirs / f"t-{number}")]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_producers_of_cleaned_logs_are_those_a_broker_knows(release: str, tmp_path: Path, compiled: Path) -> None:
+    """After an orderly stop, after a crash, and from the logs alone: every file, and the producers at the end."""
+    root, draw = tmp_path / "store", random.Random(7)
+    recent = int(time.time() * 1000) - 600_000  # a broker forgets producers that are idle for long
+    cleaned_often(root, PARTITIONS, EngineConfig(Release.parse(release)), settings_of(release), recent)
+    wrong, logs = list[str](), [path for number in range(PARTITIONS) for path in logs_of(root / f"t-{number}")]
+    heads = [head for head, records in map(content_of, batches_of(logs)) if not records]
+    assert any(head["attributes"] & Attributes.CONTROL for head in heads)
+    with Brokers(release, compiled, **QUIET) as brokers:
+        for case in ("clean", "crash", "alone"):
+            there, loaded, copy = (tmp_path / f"{case}{of}" for of in ("", "-loaded", "-copy"))
+            shutil.copytree(root, there)
+            if case != "clean":
+                (there / ".kafka_cleanshutdown").unlink()
+                move_checkpoints(there, draw)
+            for snapshot in there.rglob("*.snapshot") if case == "alone" else ():
+                snapshot.unlink()
+            shutil.copytree(there, copy)
+            assert brokers.load(copy, loaded) == "loaded"
+            wrong += [f"{case}: {text}" for text in differences(replay(there, release), loaded)]
+            for number in range(PARTITIONS):
+                taken = [rows_of(path) for path in sorted((loaded / f"t-{number}").glob("*.snapshot"))]
+                rows = list(open_store(str(there)).producers("t", number).rows)
+                known = [{name: row[name] for name in row if name not in {"topic", "partition"}} for row in rows]
+                taken[-1] = [row for row in taken[-1] if row["producer_epoch"] >= 0]  # what it loads again has a time
+                wrong += [] if known == taken[-1] else [f"{case}: t-{number}: {known}, the broker's {taken[-1]}"]
+    assert wrong == []
+
+
+def rows_of(path: Path) -> list[dict[str, int]]:
+    """The entries of a producer snapshot by their ids."""
+    return sorted(read_producer_snapshot(LocalFile(path, path.name)).rows(), key=lambda row: row["producer_id"])

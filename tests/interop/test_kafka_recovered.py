@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from formats.kafka.checkpoint import LOG_START, RECOVERY_POINT, PartitionOffset,
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import LogDirectories, read_directory
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery, recover
+from rmqctl.kafka.repair.survey import Survey
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from tests.interop.judge import has_java
@@ -111,3 +113,47 @@ def start_with(brokers: Brokers, release: str, seed: int, room: Path) -> tuple[i
     for path in room.glob(f"{seed}-*"):
         shutil.rmtree(path)
     return judged, wrong
+
+
+def copy_batches(root: Path, draw: random.Random) -> list[str]:
+    """Write a batch of the last segment of every partition once more at the end of its log; the partitions."""
+    done = []
+    for partition in read_directory(LocalTree(str(root))).partitions:
+        if not partition.is_plain or partition.is_metadata_log:
+            continue
+        survey = Survey(partition)
+        last = [survey.batch(row) for row in range(len(survey)) if survey.batch(row).segment == len(survey.files) - 1]
+        if len(last) > 1 and not survey.damages:
+            with (root / survey.files[-1].name).open("ab") as log:
+                log.write(survey.bytes_of(draw.choice(last)))
+            done.append(partition.directory)
+    return done
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_copies_at_the_end_are_started_as_a_broker_does(release: str, tmp_path: Path, compiled: Path) -> None:
+    """Offsets that fall at the end of a segment: what a broker reads on from depends on its release."""
+    judged, wrong = 0, list[str]()
+    with Brokers(release, compiled, **SETTINGS) as brokers:
+        for seed in range(STARTS):
+            root = golden.unpack(f"{release}-{'crash' if seed % 2 else 'clean'}", tmp_path / str(seed))
+            (root / ".kafka_cleanshutdown").unlink(missing_ok=True)
+            judged += len(copy_batches(root, random.Random(seed)))
+            found = replay(root, release)
+            copy, copied = tmp_path / f"{seed}-copy", tmp_path / f"{seed}-loaded"
+            shutil.copytree(root, copy)
+            outcome = brokers.load(copy, copied)
+            assert (outcome == "loaded") == found.starts, found.error
+            wrong += differences(found, copied) if found.starts else []
+            wrong += [text for text in ends_differ(found, brokers.log) if found.starts]
+    assert judged > 20 * STARTS
+    assert wrong == []
+
+
+def ends_differ(found: Recovery, said: str) -> list[str]:
+    """Where the log end offsets of a replay are not those that a broker logged."""
+    loads = re.finditer(r"Completed load of Log\(dir=[^,]*/([^,/]+), .*log-end-offset (\d+) in", said)
+    ends = {load[1]: int(load[2]) for load in loads}
+    assert ends
+    mine = {one.loaded.partition.directory: one.loaded.log_end_offset for one in found.partitions}
+    return [f"{name} ends at {mine[name]}, the broker's at {ends[name]}" for name in ends if ends[name] != mine[name]]

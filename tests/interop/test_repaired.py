@@ -26,6 +26,7 @@ from tests.interop.brokers_helpers import WORKERS, side_by_side
 from tests.interop.conftest import Judges
 from tests.interop.judge import RELEASES, Judge, has_java, settings_of
 from tests.rocketmq.repair.judged import produced, seeds
+from tests.rocketmq.repair.misdirected_helpers import Misdirector
 
 EXPIRED = ("delete-first-file", "delete-commitlog-dir", "delete-last-data-file", "truncate-last")
 """Variants in which messages at an end of the log are gone: queues are shorter afterwards."""
@@ -212,13 +213,29 @@ SEEDS = seeds("100" if EVERY == 1 else "4")
 """Random damages, two at once."""
 
 
-@pytest.mark.parametrize("made_by", ["broker", "produce"])
+def misdirectors(release: str, _: Path) -> list[WorseDamager]:
+    """Whole records, pages and files in the places of others."""
+    return [Misdirector(f"{release}-{state}", golden.pristine("5.1.4-crash")) for state in ("clean", "crash")]
+
+
+def damagers_of(subject: Callable[[Path], Callable[[str], Subject]]) -> Callable[[str, Path], list[WorseDamager]]:
+    """Two damages at once to stores of a kind."""
+    return lambda release, room: [WorseDamager(subject(room)(f"{release}-{state}")) for state in ("clean", "crash")]
+
+
+DAMAGERS = {
+    "broker": damagers_of(lambda _: Subject.golden),
+    "produce": damagers_of(produced),
+    "misdirected": misdirectors,
+}
+
+
+@pytest.mark.parametrize("made_by", list(DAMAGERS))
 @pytest.mark.parametrize("release", RELEASES)
 def test_randomly_damaged_stores(release: str, made_by: str, judges: Judges, tmp_path: Path) -> None:
-    """The classes load them, cut nothing and serve every message whose own bytes were sound."""
+    """The classes load them, cut nothing and serve every message whose own bytes were sound, or are it again."""
     judge = judges(release, workers=WORKERS)
-    subject = Subject.golden if made_by == "broker" else produced(tmp_path)
-    damagers = [WorseDamager(subject(f"{release}-{state}")) for state in ("clean", "crash")]
+    damagers = DAMAGERS[made_by](release, tmp_path)
 
     def make() -> Iterator[tuple[str, Callable[[], None]]]:
         for seed in SEEDS:
@@ -232,6 +249,7 @@ def test_randomly_damaged_stores(release: str, made_by: str, judges: Judges, tmp
             with tempfile.TemporaryDirectory() as built:
                 plan = plan_repair(open_store_at(str(root), broker_conf=str(conf)), RepairOptions(), Path(built)).plan
                 apply(plan, journal_dir=root.parent / "journal")
+            intact |= {place for place, where in spans(damager).items() if is_intact(damager, root, *where)}
             yield name, partial(check_random, judge, name, damager, root, intact)
 
     assert side_by_side(make()) == []

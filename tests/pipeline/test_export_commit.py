@@ -23,6 +23,7 @@ from rmqctl.pipeline.outputs import LocalOutput, RemoteOutput, output_at
 from rmqctl.rocketmq.verify.splits import Split
 from rmqctl.tables import tables_of
 from tests.pipeline import truths
+from tests.power import Recorder
 
 STORE = "5.3.3-clean"
 COLUMNS = ("physical_offset", "topic")
@@ -252,3 +253,12 @@ def test_an_export_of_an_earlier_release_is_left_alone(
     (out / "_manifest.json").write_text(orjson.dumps({"version": 1, "layout": {}, "files": []}).decode())
     with pytest.raises(Refused, match="another directory"):
         export(logs[0], str(out), overwrite=True)
+
+
+def test_all_is_on_the_disk_when_it_is_done(logs: tuple[Path, Path, list[int], list[int]], tmp_path: Path) -> None:
+    short, grown, _, _ = logs
+    for root, incremental in ((short, False), (grown, True)):
+        recorder = Recorder(tmp_path)
+        with recorder.recording():
+            export(root, str(tmp_path / "deep" / "out"), incremental=incremental)
+        assert recorder.unsafe() == []

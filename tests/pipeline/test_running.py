@@ -78,7 +78,7 @@ def test_no_java_is_exit_14_with_the_line_to_type(
 ) -> None:
     if version is not None:
         nowhere.setenv("JAVA_HOME", str(make_java(tmp_path / "jdk", version)))
-    with pytest.raises(MissingJava, match=r"rmqctl\[spark-java\]") as caught:
+    with pytest.raises(MissingJava, match=r"\[spark-java\]") as caught:
         find_java()
     assert caught.value.exit_code == 14
     assert version is None or f"is Java {version}" in str(caught.value)

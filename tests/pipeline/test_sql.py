@@ -199,6 +199,9 @@ def test_used_columns(text: str, columns: tuple[str, ...] | None) -> None:
         ("store_timestamp < timestamp '2026-11-21'", Filter(before=1795219200000 + 86_400_000 + 2)),
         ("store_timestamp < '2026-11-21 10:00:00 Asia/Shanghai'", Filter()),
         ("store_timestamp > '202611'", Filter()),
+        ("store_timestamp >= date '2026-11-21 18:30:00'", Filter(after=1795219200000 - 86_400_000)),
+        ("store_timestamp >= cast('2026-11-21T18:30:00Z' as date)", Filter(after=1795219200000 - 86_400_000)),
+        ("store_timestamp >= date '2026-11'", Filter()),
     ],
 )
 def test_conditions(condition: str, expected: Filter) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from fixtures import golden
 from formats.rocketmq.rocksdb import TOPIC_DATA, consumer_offset_key
 from rmqctl.errors import MissingExtra
+from rmqctl.installation import line_for_extra
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
@@ -153,7 +155,7 @@ def test_databases_without_the_extra(golden: Golden, monkeypatch: pytest.MonkeyP
     root = golden("5.5.0-clean")
     make_database(root / "config" / "rdb", {b"x": b"y"})
     monkeypatch.setitem(__import__("sys").modules, "rocksdict", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'rmqctl\[rocksdb\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(line_for_extra("rocksdb"))):
         rows_of(root, "5.5.0")
 
 

@@ -136,3 +136,35 @@ def test_compacted_records_lie_where_their_log_says(rare: Callable[[str], Path],
     messages = [r for r in rows if r["kind"] == "message"]
     assert len(messages) == sum(t["topic"] == "Plain" and t["queue_id"] == 0 for t in truth("compaction"))
     assert not [r for r in rows if r["kind"] == "finding"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_mended_in_a_sound_store(
+    kind: str, killed: bool, rare: Callable[[str], Path], rmqctl: Callable[..., Any]
+) -> None:
+    """Of a DLedger log no start is replayed: its group decides where it ends, and nothing is called damage."""
+    root = rare(kind)
+    if killed:
+        (root / "abort").touch()
+    found = rmqctl("repair", root)
+    assert (found.exit_code, found.stdout) == (0, "nothing is wrong\n")
+    started = rmqctl("recover", root)
+    if kind == "dledger":
+        assert started.exit_code == 13
+        assert f"rmqctl verify {root} says what is damaged" in started.stderr
+    else:
+        assert started.exit_code == 0
+
+
+def test_a_damaged_dledger_log_is_mended(rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:
+    root = rare("dledger")
+    file = root / "dledger-n0/data" / f"{0:020d}"
+    whole = file.read_bytes()
+    at = whole.index(b"body 7 ")
+    file.write_bytes(whole[:at] + b"bodY" + whole[at + 4 :])
+    assert rmqctl("verify", root).exit_code == 1
+    done = rmqctl("repair", root, "--apply", "--yes")
+    assert done.exit_code == 0, done.output
+    assert file.read_bytes() == whole
+    assert rmqctl("verify", root).exit_code == 0

@@ -45,7 +45,8 @@ def conf(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_nothing_is_wrong_with_them(name: str, stores: Path, conf: Path, rmqctl: Callable[..., Any]) -> None:
     for options in ((), ("--broker-conf", conf)):
         found = json.loads(rmqctl("verify", stores / name, "-o", "json", *options).stdout)["findings"]
-        assert [f for f in found if f["severity"] != "note"] == []
+        # the classes of a store wrote them, and only a whole broker writes topics.json
+        assert [f for f in found if f["severity"] != "note" and f["id"] != "config.no-topics"] == []
 
 
 @pytest.mark.parametrize("name", NAMES)

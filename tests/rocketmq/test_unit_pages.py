@@ -46,13 +46,14 @@ STRETCHES = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(lookups=st.lists(LOOKUP | STRETCHES, max_size=6), pool=st.integers(1, 40))
+@given(lookups=st.lists(LOOKUP | STRETCHES, max_size=6), pool=st.integers(1, 40), least=st.integers(1, PAGE))
 def test_lookups_give_the_units_of_the_files(
-    queues: list[Queue], lookups: list[list[tuple[int, int]]], pool: int
+    queues: list[Queue], lookups: list[list[tuple[int, int]]], pool: int, least: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "PAGE", PAGE)
-        patch.setattr(files, "_POOL_PAGES", pool)
+        patch.setattr(files, "_POOL", pool * PAGE)
+        patch.setattr(files, "_LEAST_PAGE", least)
         pages = files.UnitPages(lambda number: queues[number] if number < QUEUES else None)
         for rows in lookups:
             rows.sort(key=lambda row: row[0])

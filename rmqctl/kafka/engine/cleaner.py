@@ -312,7 +312,7 @@ class _Cleaning:
             made.sync()
             made.close()
         except BaseException:
-            made.abandon()
+            made.close()
             for ending in ENDINGS:
                 place.disk.remove(made.path(ending))
             raise
@@ -357,10 +357,10 @@ class _Cleaning:
         there = [ending for ending in ENDINGS if made.path(ending).exists()]
         for ending in there:
             disk.replace(made.path(ending), directory / f"{name_of(made.base, ending)}{SWAP}")
-        disk.sync_directory(directory)
+        disk.settle()
         for segment in group:
             for ending in ENDINGS:
                 disk.remove(directory / name_of(segment.base, ending))
         for ending in there:
             disk.replace(directory / f"{name_of(made.base, ending)}{SWAP}", directory / name_of(made.base, ending))
-        disk.sync_directory(directory)
+        disk.settle()

@@ -132,7 +132,7 @@ class KafkaEngine:
             self._disk.write_file(self.root / META_PROPERTIES, format_meta_properties(0, _NODE, ids[0]))
             return
         cluster = Cluster(ids[0], _NODE, self.release, directory_id=ids[1])
-        write_cluster(self.root, cluster, self.config.clock())
+        write_cluster(self.root, cluster, self.config.clock(), self._disk)
         self.transaction_version = features_of(self.release).get(_TRANSACTIONS, 0)
         self._metadata = MetadataWriter(self._opened((METADATA_TOPIC, 0)), cluster)
 
@@ -148,6 +148,8 @@ class KafkaEngine:
         self.recovered = apply(plan if self.had_crashed else _needed(plan), lock=LOCK, lock_is_held=True)
         if self.recovered.files:
             replicas = _replicas(self.root)
+        if self.had_crashed and self.recovered.journal is None:  # else that was done before anything was changed
+            self._disk.sync_all(self.root)
         image = replicas.image
         self._others = _others_than_here(replicas)
         if image is not None:
@@ -380,13 +382,13 @@ class KafkaEngine:
             self._write(LOG_START, starts)
             if self.cleaned:
                 self._write(CLEANER, self.cleaned)
+            self._disk.settle()
 
     def _write(self, name: str, offsets: dict[Key, int]) -> None:
         data = format_offsets(PartitionOffset(topic, number, offset) for (topic, number), offset in offsets.items())
         temporary = self.root / f"{name}.tmp"
-        self._disk.write_file(temporary, data, sync=True)
+        self._disk.write_file(temporary, data)
         self._disk.replace(temporary, self.root / name)
-        self._disk.sync_directory(self.root)
 
     # --- ending ---------------------------------------------------------------------------------------
 
@@ -406,7 +408,7 @@ class KafkaEngine:
                 log.close()
             self.checkpoint()
             self._disk.write_file(self.root / CLEAN_SHUTDOWN, self._marker())
-            self._disk.sync_directory(self.root)
+            self._disk.settle()
         except BaseException:
             self._abandon()
             raise
@@ -418,12 +420,13 @@ class KafkaEngine:
         return json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":")).encode()
 
     def crash(self) -> None:
-        """Stop as after kill -9: no marker, indexes in their full length, the lock file left."""
+        """Stop as after kill -9, with all on the disk: no marker, indexes in their full length, the lock file left."""
         if not self._is_closed:
             self._is_closed = True
             if self._metadata is not None:
                 self._metadata.reserve(self._next_producer_id(), self.config.clock())
             self._abandon()
+            self._disk.sync_all(self.root)
 
     def new_producer_id(self) -> int:
         """Return an id that no producer here has, and that no broker will give to another."""

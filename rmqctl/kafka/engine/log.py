@@ -76,9 +76,9 @@ class FilesOnDisk(PartitionFiles):
         return (self.directory / name).read_bytes()
 
     def put(self, name: str, data: bytes, size: int | None = None) -> None:
-        """Write a file that is there as a whole or as it was; a snapshot has a CRC, and is made again from the log."""
+        """Write a file that is there as a whole or as it was."""
         temporary = self.directory / f"{name}.tmp"
-        self.disk.write_file(temporary, data, sync=not name.endswith(SNAPSHOT))
+        self.disk.write_file(temporary, data)
         self.disk.replace(temporary, self.directory / name)
 
     def delete(self, name: str) -> None:
@@ -351,9 +351,7 @@ class WritableLog:
     def _note_producer(self, head: tuple[int, ...], batch: bytes) -> None:
         replay = self.states.replay
         if head[5] & Attributes.CONTROL:
-            marker = marker_of(batch)
-            if marker is not None:
-                replay.end(head[9], head[10], head[0], marker)
+            replay.end(head[9], head[10], head[0], marker_of(batch))
         else:
             transactional = bool(head[5] & Attributes.TRANSACTIONAL)
             sequence = sequence_of(head[11], head[6])
@@ -514,12 +512,13 @@ class WritableLog:
             self.states.end = self.end
             self.states.take_snapshot()
             self.active.end()
+            self.active.sync()
             self.active.close()
 
     def abandon(self) -> None:
         """Leave the files as a killed broker does."""
         with self._lock:
-            self.active.abandon()
+            self.active.close()
             for segment, _ in self._ended:
                 segment.close()
             self._ended.clear()

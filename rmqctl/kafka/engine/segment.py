@@ -72,7 +72,9 @@ class _IndexFile:
 
     def open(self) -> None:
         """Make the file as long as that of an active segment."""
-        self.fd = self.disk.open(self.path, self.slots * self.entry.size)
+        self.fd = self.disk.open(self.path, 0)
+        if os.fstat(self.fd).st_size < self.slots * self.entry.size:
+            self.disk.resize(self.fd, self.slots * self.entry.size)
 
     def add(self, *fields: int) -> None:
         self.waiting += self.entry.pack(*fields)
@@ -86,11 +88,14 @@ class _IndexFile:
             self.disk.write(self.fd, self.waiting, self.count * self.entry.size - len(self.waiting))
             self.waiting = bytearray()
 
-    def close(self, *, trim: bool = True) -> None:
+    def trim(self) -> None:
+        """Write the entries that wait, and leave no room after them."""
+        self.write()
+        self.disk.resize(self.fd, self.count * self.entry.size)
+
+    def close(self) -> None:
         if self.fd >= 0:
             self.write()
-            if trim:
-                self.disk.resize(self.fd, self.count * self.entry.size)
             os.close(self.fd)
             self.fd = -1
 
@@ -122,6 +127,7 @@ class ActiveSegment:
         self._offsets = _IndexFile(self.path(OFFSET_INDEX), _OFFSET_ENTRY, room, disk)
         self._times = _IndexFile(self.path(TIME_INDEX), _TIME_ENTRY, room, disk)
         self._log = -1
+        self._is_ended = self._has_aborted = False
 
     def path(self, ending: str) -> Path:
         """Return the path of one of its files."""
@@ -234,24 +240,33 @@ class ActiveSegment:
             self.disk.write(fd, _ABORTED.pack(*entry), os.fstat(fd).st_size)
         finally:
             os.close(fd)
+        self._has_aborted = True
 
     # --- ending ---------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Bring the log to the disk; indexes of the active segment are made again after a crash."""
+        """Bring the log to the disk, and the indexes of a segment that was ended: no start makes those again."""
+        if self._is_ended:
+            for index in (self._offsets, self._times):
+                self.disk.sync_data(index.fd)
+            if self._has_aborted:
+                self.disk.sync_file(self.path(TXN_INDEX))
         self.disk.sync(self._log)
 
     def end(self) -> ClosedSegment:
-        """Take no more batches: a last entry of the time index, all files trimmed. The log stays open for a sync."""
+        """Take no more batches: a last entry of the time index, all files trimmed. They stay open for a sync."""
         self._add_time()
         if self._allocated > self.size:
             self.disk.resize(self._log, self.size)
-        self._offsets.close()
-        self._times.close()
+        self._offsets.trim()
+        self._times.trim()
+        self._is_ended = True
         return self.as_closed()
 
     def close(self) -> None:
-        """Close the log of a segment that was ended."""
+        """Close the files as they are; those of a segment that was not ended look as a killed broker leaves them."""
+        self._offsets.close()
+        self._times.close()
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
@@ -259,9 +274,3 @@ class ActiveSegment:
     def as_closed(self) -> ClosedSegment:
         """Return what is known of it."""
         return ClosedSegment(self.base, self.size, self.largest[0], (self._offsets.count * 8, self._times.count * 12))
-
-    def abandon(self) -> None:
-        """Leave the files as a killed broker does: indexes in their full length, no last entry."""
-        self._offsets.close(trim=False)
-        self._times.close(trim=False)
-        self.close()

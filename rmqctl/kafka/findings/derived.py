@@ -42,9 +42,12 @@ OFFSET_INDEX_ORDER = declare(
 OFFSET_INDEX_ENTRY = declare(
     "offset-index.entry",
     _E,
-    "An entry of an offset index points to no batch, or offsets at or above its own lie before the place it points to.",
+    "An entry of an offset index points to no batch, offsets at or above its own lie before the place it points to, or its "
+    "offset is beyond the end of the segment.",
     "Delete the index: a broker builds it again.",
-    broker=_REBUILT + " Lookups answer wrongly.",
+    broker=_REBUILT
+    + " Lookups answer wrongly. After an orderly stop the log ends at the base offset of its last segment where "
+    "the last entry of that segment's index leads to no batch: its offsets are given out again.",
     see="spec 7.2, 13.4 (c)",
 )
 OFFSET_INDEX_COVERAGE = declare(

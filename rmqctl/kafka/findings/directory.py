@@ -110,7 +110,8 @@ DIRECTORY_OTHER_ID = declare(
     "directory.topic-id",
     _E,
     "The topic id of a partition is not that of the cluster's metadata.",
-    "Write the id that the metadata log gives, if the data belongs to that topic.",
+    "Put the partition's own directory in its place: what lies there is of the topic of that id. Only an id of which a byte "
+    "or two are destroyed is written again.",
     broker="Renames the directory to -stray and begins an empty one.",
     see="spec 9.4",
 )

@@ -195,10 +195,19 @@ SEGMENT_MISSING = declare(
     broker="Deletes the index files that are left over, and goes on without the offsets.",
     see="spec 13.2",
 )
+SEGMENT_NAME = declare(
+    "segment.name",
+    _E,
+    "The name of a segment is not the offset at which its batches begin: they all belong to another segment's offsets, or the "
+    "name lies among the offsets of the segment before.",
+    "`repair` gives it the name that its batches prove.",
+    broker="Looks for offsets by the names of segments: records are hidden, served twice, or their segment is not loaded.",
+    see="spec 1.5, 13.2",
+)
 SEGMENT_EMPTIED = declare(
     "segment.emptied",
     _E,
-    "A segment that is not the last is empty and its offsets are missing.",
+    "A segment that is not the last is empty and its offsets are missing; in a compacted log that is damage where its indexes have entries.",
     "Restore the file from a replica.",
     broker="Goes on without the offsets.",
     see="spec 1.5",

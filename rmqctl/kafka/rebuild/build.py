@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from formats.kafka.checkpoint import LeaderEpoch, format_leader_epochs
-from rmqctl.kafka.block import Batches
-from rmqctl.kafka.directory import Partition, Segment
+from formats.kafka.record_batch import Attributes, ControlType
+from rmqctl.kafka.block import Batches, are_thinned, has_bridges
+from rmqctl.kafka.directory import LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind, meaning_of
+from rmqctl.kafka.indexes import read_producer_snapshot, read_txn_index
 from rmqctl.kafka.recovery.epochs import NAME, LeaderEpochs
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
 from rmqctl.kafka.recovery.index_build import OffsetNotIncreasing, OffsetOutOfRange
@@ -77,6 +82,9 @@ def build(log: PartitionLog, interval: int, *, at_end: bool) -> Built:
 class Builder:
     """The files that are derived from a log, made as its batches come.
 
+    Where records are missing, by compaction, in a hole or under a bridge, only what was derived before knows of them:
+    producer snapshots, and entries of transaction indexes that nothing in the log is against, go on being true.
+
     Feed :meth:`begin` each segment in order and :meth:`add` its batches, then :meth:`finish` once; or let :meth:`run`
     read them.
     """
@@ -91,7 +99,8 @@ class Builder:
         self.epochs = LeaderEpochs(self.files)
         self.producers = ProducerStates(self.files, _NEVER)
         load_first_snapshot(log, self.producers.replay)
-        self.latest = -1
+        self.latest, self.misses, self._beyond = -1, False, -1
+        self._aborted: _Aborted | None = None
         self.segment: Segment | None = None
         self._recovery: SegmentRecovery | None = None
 
@@ -112,10 +121,12 @@ class Builder:
         """Go on with the next segment."""
         self._end()
         if self.segment is not None:
+            self._take_up(segment.base)
             self._snapshot(segment.base)
         self.segment = segment
         own = BrokerSegment(self.files, segment.base, 0)
         self.files.delete(own.name(".txnindex"))
+        self._aborted = None if segment.txn_index is None else _Aborted(segment.txn_index)
         self._recovery = SegmentRecovery(own, self.producers, self.epochs, self.interval, cuts=False)
 
     def add(self, batches: Batches, marker: Callable[[int], Marker | None]) -> None:
@@ -125,6 +136,9 @@ class Builder:
             marker: what the marker in a row says.
         """
         recovery = self._recovery
+        self._look(batches)
+        if self._aborted is not None:
+            self._aborted.add(batches, marker)
         if recovery is not None:
             self._tried(lambda: recovery.add(batches, marker))
 
@@ -134,6 +148,7 @@ class Builder:
         found = self.found
         if self.segment is not None:
             found.end_offset = max(self.producers.end, self.segment.base)
+            self._take_up(found.end_offset)
             if self.at_end:
                 self._snapshot(found.end_offset)
         self._leader_epochs()
@@ -141,11 +156,22 @@ class Builder:
         found.names.sort()
         return found
 
+    def _look(self, batches: Batches) -> None:
+        """Note whether records are missing up to the end of some batches."""
+        base, last = batches["base_offset"][batches.crc_ok], batches["last_offset"][batches.crc_ok]
+        if not self.misses and len(base):
+            before = np.concatenate([[self._beyond if self._beyond >= 0 else base[0]], last[:-1] + 1])
+            self.misses = bool((base > before).any()) or are_thinned(batches) or has_bridges(batches)
+            self._beyond = int(last[-1]) + 1
+
     def _end(self) -> None:
         """Put down the indexes of the segment."""
         recovery = self._recovery
         if recovery is None or not self._tried(recovery.finish):
             return
+        if self._aborted is not None and self.misses:
+            name = recovery.segment.name(".txnindex")
+            self.files.put(name, self._aborted.with_those_of(self.files.read(name) if name in self.files else b""))
         names = (recovery.segment.name(ending) for ending in _ENDINGS)
         self.found.names += [name for name in names if name in self.files]
         if recovery.indexes.times:
@@ -162,6 +188,15 @@ class Builder:
             self.found.left |= dict.fromkeys(map(own.name, _ENDINGS), why)
             return False
         return True
+
+    def _take_up(self, offset: int) -> None:
+        """Go on where records are missing with the producers that a snapshot of an offset knows."""
+        files = self.log.partition.snapshots if self.misses else []
+        for file in (file for file in files if file.base == offset):
+            with closing(file.open()) as source:
+                stored = read_producer_snapshot(source)
+            if stored.is_good:
+                self.producers.replay.load(stored.rows())
 
     def _snapshot(self, offset: int) -> None:
         """Make a snapshot of the producers at an offset, without those that were idle for a day then."""
@@ -197,6 +232,42 @@ class Builder:
     def _put_epochs(self, starts: dict[int, int]) -> None:
         self.files.put(NAME, format_leader_epochs(LeaderEpoch(epoch, starts[epoch]) for epoch in sorted(starts)))
         self.found.names.append(NAME)
+
+
+class _Aborted:
+    """The entries of a transaction index that nothing in the log of its segment is against."""
+
+    def __init__(self, file: LogFile) -> None:
+        with closing(file.open()) as source:
+            index = read_txn_index(source)
+        last = index["last_offset"]
+        is_sound = (index["version"] == 0) & (index["producer_id"] >= 0) & (last >= file.base)
+        is_sound &= (index["first_offset"] >= 0) & (index["first_offset"] <= last)
+        self._entries = index.slots[: len(index)][is_sound]
+        self._entries = self._entries[np.unique(self._entries["last_offset"], return_index=True)[1]]
+        self._is_against = np.zeros(len(self._entries), np.bool_)
+
+    def add(self, batches: Batches, marker: Callable[[int], Marker | None]) -> None:
+        """Hold the entries against batches: what lies where one has its marker is no marker of an abort."""
+        rows = np.flatnonzero(batches.crc_ok)
+        if not len(self._entries) or not len(rows):
+            return
+        at = self._entries["last_offset"]
+        row = rows[np.maximum(np.searchsorted(batches["base_offset"][rows], at, side="right") - 1, 0)]
+        inside = (batches["base_offset"][row] <= at) & (at <= batches["last_offset"][row])
+        fits = batches.flag(Attributes.CONTROL)[row] & (batches["producer_id"][row] == self._entries["producer_id"])
+        fits |= (batches["producer_id"][row] < 0) & (batches["records_count"][row] <= 1)  # a bridge
+        for number in np.flatnonzero(inside & fits).tolist():
+            found = marker(int(row[number]))
+            fits[number] = found is None or found.type == ControlType.ABORT
+        self._is_against |= inside & ~fits
+
+    def with_those_of(self, made: bytes) -> bytes:
+        """Return the entries of an index that was made from the log, these in the place of those with the same end."""
+        kept, from_log = self._entries[~self._is_against], np.frombuffer(made, self._entries.dtype)
+        others = from_log[~np.isin(from_log["last_offset"], kept["last_offset"])]
+        every = np.concatenate([kept, others]).astype(kept.dtype)  # joined they would be of this machine's byte order
+        return every[np.argsort(every["last_offset"], kind="stable")].tobytes()
 
 
 def _with_entry(starts: dict[int, int], entry: LeaderEpoch) -> dict[int, int]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from formats.kafka.checkpoint import PartitionOffset, format_offsets, parse_offsets
-from formats.kafka.directory_files import METADATA_TOPIC_ID, format_partition_metadata
+from formats.kafka.directory_files import METADATA_TOPIC_ID, format_partition_metadata, is_id
+from formats.kafka.messages import uuid_bytes
 from rmqctl.files.local import without_room
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
@@ -38,13 +39,19 @@ from rmqctl.kafka.rebuild.build import Builder, Built, interval_of, is_index
 from rmqctl.kafka.recovery.files import Content
 from rmqctl.kafka.recovery.plan import content_edits
 from rmqctl.kafka.recovery.replay import setting_of
-from rmqctl.kafka.state.metadata import topic_made
+from rmqctl.kafka.state.metadata import topic_names_ever
 from rmqctl.kafka.state.partition_state import PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.kafka.verify.splits import Headers
 from rmqctl.repair.edits import Create, Edit, Plan, Quarantine, Step
 
+_DESTROYED = 2
+"""Bytes of an id that may be wrong where the 14 others prove which one it was."""
+_NOT_OVER = (
+    "its records are of the topic of that id, so it is not written over; a broker sets the directory aside (-stray) "
+    "and begins an empty one: put the partition's own directory in its place"
+)
 PARTS = ("index", "checkpoint")
 _OF_LOGS = {
     BATCH_CRC, BATCH_SIZE, BATCH_MAGIC, BATCH_ZEROS, BATCH_CUT, BATCH_LENGTH,
@@ -307,19 +314,24 @@ class _Rebuild:
             return
         file = partition.one(FileKind.PARTITION_METADATA)
         stored = None if file is None else log.topic_id
-        if stored is not None and stored != topic_id and not self._is_of(topic_id, partition):
-            self.found.left[name] = (
-                f"its id is {stored}, the cluster's {topic_id}: nothing proves that its segments were written after "
-                "the topic of that id was made, so they may be of a topic of that name that was deleted"
-            )
+        if stored is not None and stored != topic_id and not _is_flipped(stored, topic_id, self._named):
+            self.found.left[name] = f"its id is {stored}{self._whose(stored)}, the cluster's {topic_id}: {_NOT_OVER}"
             return
         self._judge(name, format_partition_metadata(topic_id), file)
 
-    def _is_of(self, topic_id: str, partition: Partition) -> bool:
-        """Whether all segments were written after the topic of an id was made."""
+    def _whose(self, topic_id: str) -> str:
+        """Say whose id one is, as far as the metadata log knows."""
+        image, name = self.replicas.image, self._named.get(topic_id)
+        if name is None:
+            return ", which the metadata log does not name"
+        is_there = image is not None and image.topics.get(name) == topic_id
+        return f", that of topic {name}{'' if is_there else ', which was deleted'}"
+
+    @cached_property
+    def _named(self) -> dict[str, str]:
+        """Names of all topics, those that were deleted too, by their ids."""
         metadata = self.replicas.metadata_log
-        made = None if metadata is None else topic_made(metadata, topic_id)
-        return made is not None and all(file.mtime_ms >= made for file in partition.logs)
+        return {} if metadata is None else topic_names_ever(metadata)
 
     # --- the directory --------------------------------------------------------------------------------
 
@@ -355,6 +367,14 @@ class _Rebuild:
             if made is not None and log.directory is self.directory and log.partition.partition is not None:
                 found[log.partition.topic, log.partition.partition] = made.end_offset
         return found
+
+
+def _is_flipped(stored: str, right: str, named: Mapping[str, str]) -> bool:
+    """Whether an id is another one with a byte or two destroyed: no topic ever had it, and all other bytes agree."""
+    if stored in named or not is_id(stored):
+        return False
+    pairs = zip(uuid_bytes(stored), uuid_bytes(right), strict=True)
+    return sum(mine != theirs for mine, theirs in pairs) <= _DESTROYED
 
 
 def write_into(rebuilt: Rebuilt, into: Path) -> None:

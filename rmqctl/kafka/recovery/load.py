@@ -24,6 +24,8 @@ from rmqctl.release import Release
 
 T = TypeVar("T")
 _BASE = header_plan().runs[0].only("base_offset")
+_BY_BASE_SINCE = Release(4, 1, 0)
+"""The first release that looks for an offset by the base offsets of batches."""
 INDEX_ENDINGS = (".index", ".timeindex", ".txnindex")
 
 
@@ -120,7 +122,8 @@ class _Loader:
         return found
 
     def _segment(self, base: int, suffix: str = "") -> BrokerSegment:
-        return BrokerSegment(self.files, base, self.settings.index_room, suffix)
+        by_base = self.settings.release >= _BY_BASE_SINCE
+        return BrokerSegment(self.files, base, self.settings.index_room, suffix, by_base=by_base)
 
     def _retried(self, step: Callable[[], T]) -> T:
         """Do a step; where a segment's offsets overflow, split it and do it again."""
@@ -341,7 +344,7 @@ def _split(segment: BrokerSegment) -> list[BrokerSegment]:
         files.delete(segment.name(ending))
     made = list[BrokerSegment]()
     for base, frames in groups:
-        new = BrokerSegment(files, base, segment.room)
+        new = BrokerSegment(files, base, segment.room, by_base=segment.by_base)
         files.put(new.log, data[frames[0].position : frames[-1].position + frames[-1].size])
         made.append(new)
     return made

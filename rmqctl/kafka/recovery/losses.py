@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmqctl.kafka.block import Block
-from rmqctl.kafka.directory import LogFile
+from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.recovery.load import LoadedPartition
 from rmqctl.kafka.segments import Extent, scan
 
@@ -21,22 +21,32 @@ class Lost:
     bytes: int = 0
 
 
-def lost_of(loaded: LoadedPartition, *, is_clean: bool) -> Lost:
+def lost_of(loaded: LoadedPartition) -> Lost:
     """Count what a partition loses."""
     records = size = 0
-    for block in lost_blocks(loaded, is_clean=is_clean):
+    for block in lost_blocks(loaded):
         records += int(np.clip(block["records_count"], 0, None).sum())
         size += int(block.size.sum())
     return Lost(records, size)
 
 
-def lost_blocks(loaded: LoadedPartition, *, is_clean: bool) -> Iterator[Block]:
+def held_by(partition: Partition) -> Lost:
+    """Count all that the segments of a partition hold."""
+    records = size = 0
+    for log in partition.logs:
+        for block in _batches(log, 0):
+            records += int(np.clip(block["records_count"][block.crc_ok], 0, None).sum())
+            size += int(block.size.sum())
+    return Lost(records, size)
+
+
+def lost_blocks(loaded: LoadedPartition) -> Iterator[Block]:
     """Yield the batches that are given up, in order; those of a block live until the next."""
     for log in loaded.partition.logs:
         kept = kept_of(loaded, log)
         if kept is not None and kept < log.size:
             yield from _batches(log, kept)
-        elif kept is not None and is_clean and log.base == loaded.bases[-1] and not _is_served(loaded, log):
+        elif kept is not None and log.base == loaded.bases[-1] and not _is_served(loaded, log):
             yield from _not_served(log, loaded.log_end_offset)
 
 

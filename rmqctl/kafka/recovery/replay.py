@@ -14,7 +14,7 @@ from rmqctl.kafka.file_names import REMOTE_CACHE, DirectoryState, FileKind
 from rmqctl.kafka.indexes import read_offset_index
 from rmqctl.kafka.recovery.files import Changes, StartFails
 from rmqctl.kafka.recovery.load import LoadedPartition, LoadSettings, load
-from rmqctl.kafka.recovery.losses import Lost, lost_of
+from rmqctl.kafka.recovery.losses import Lost, held_by, lost_of
 from rmqctl.kafka.recovery.producers import EXPIRATION_MS
 from rmqctl.kafka.state.partition_state import read_text
 from rmqctl.kafka.state.replicas import Replicas, conflicts
@@ -35,13 +35,24 @@ class RecoveredPartition:
 
     Attributes:
         is_clean: it was loaded as after an orderly stop.
-        is_stray: its directory is renamed to ``-stray``, and an empty one made where the partition belongs here.
+        stray: why its directory is renamed to ``-stray``, and an empty one made where the partition belongs here; ""
+            where it is not.
     """
 
     loaded: LoadedPartition
     is_clean: bool
-    is_stray: bool
+    stray: str
     lost: Lost
+
+    @property
+    def is_stray(self) -> bool:
+        """Whether its directory gets another name."""
+        return bool(self.stray)
+
+    @cached_property
+    def hidden(self) -> Lost:
+        """What goes out of service with the directory, though nothing of it is deleted."""
+        return held_by(self.loaded.partition) if self.is_stray else Lost()
 
     @cached_property
     def changes(self) -> Changes:
@@ -78,8 +89,9 @@ class Recovery:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether the broker starts and loses nothing."""
-        return self.starts and not self.offline and self.lost_records == 0
+        """Whether the broker starts, loses nothing, and serves every partition as before."""
+        hides = any(partition.is_stray and partition.loaded.partition.is_plain for partition in self.partitions)
+        return self.starts and not self.offline and self.lost_records == 0 and not hides
 
     @property
     def removes(self) -> bool:
@@ -206,9 +218,9 @@ class _Directory:
             loaded = load(partition, settings)
         except StartFails as failure:
             raise StartFails(f"{partition.directory}: {failure.message}", offline=failure.offline) from failure
-        is_stray, waits = self._is_stray(partition), partition.state is DirectoryState.DELETE
-        lost = Lost() if waits else lost_of(loaded, is_clean=settings.is_clean)
-        return RecoveredPartition(loaded, settings.is_clean, is_stray, lost)
+        stray, waits = self._stray(partition), partition.state is DirectoryState.DELETE
+        lost = Lost() if waits else lost_of(loaded)
+        return RecoveredPartition(loaded, settings.is_clean, stray, lost)
 
     def _checkpoint(self, kind: FileKind) -> OffsetCheckpoint:
         _check_link(self.directory.dangling, kind)
@@ -218,8 +230,8 @@ class _Directory:
             raise StartFails(f"checkpoint file {kind} cannot be read: {found.problems[0].message}", offline=True)
         return found
 
-    def _is_stray(self, partition: Partition) -> bool:
-        """Whether a KRaft broker should not have a replica.
+    def _stray(self, partition: Partition) -> str:
+        """Return why a KRaft broker should not have a replica; "" where it should (LogManager.isStrayKraftReplica).
 
         Raises:
             StartFails: its partition.metadata cannot be read.
@@ -230,15 +242,19 @@ class _Directory:
             problem = found.problems[0].message
             raise StartFails(f"{partition.directory}/partition.metadata cannot be read: {problem}", offline=True)
         if partition.is_metadata_log or partition.state is DirectoryState.STRAY:
-            return False
+            return ""
         image = self.replicas.image
         if image is None or self.release < STRAYS_SINCE:
-            return False
+            return ""
         if found is None or found.topic_id is None:
-            return True
+            return "it has no partition.metadata that names its topic id"
         known = image.partitions.get((found.topic_id, partition.partition or 0))
+        if known is None:
+            return f"the cluster has no partition {partition.partition or 0} of the topic with id {found.topic_id}"
         node = _identity(self.directory)
-        return known is None or (node is not None and node.node_id not in known["replicas"])
+        if node is None or node.node_id in known["replicas"]:
+            return ""
+        return f"its replicas are on {', '.join(map(str, known['replicas']))}, and this is node {node.node_id}"
 
     # --- settings -------------------------------------------------------------------------------------
 

@@ -31,10 +31,11 @@ _HEAD = header_plan().runs[0].only("base_offset", "batch_length", "magic", "last
 
 
 class Frame(NamedTuple):
-    """Where a batch lies in its file, and the offset of its last record."""
+    """Where a batch lies in its file, and its offsets; the base offset of an old message is that of its last one."""
 
     position: int
     size: int
+    base_offset: int
     last_offset: int
 
 
@@ -44,10 +45,11 @@ class BrokerSegment:
     Attributes:
         base: the base offset that its name says.
         room: bytes that an index of this partition has while its segment is written.
+        by_base: an offset is looked for by base offsets first, see :meth:`find`.
     """
 
-    def __init__(self, files: PartitionFiles, base: int, room: int, suffix: str = "") -> None:
-        self.files, self.base, self.room, self.suffix = files, base, room, suffix
+    def __init__(self, files: PartitionFiles, base: int, room: int, suffix: str = "", *, by_base: bool = False) -> None:
+        self.files, self.base, self.room, self.suffix, self.by_base = files, base, room, suffix, by_base
         self._entries: tuple[list[int], list[int]] | None = None
 
     def name(self, ending: str) -> str:
@@ -74,6 +76,12 @@ class BrokerSegment:
         self.files.put(self.name(ending), entries, size)
         if ending == ".index":
             self._entries = _columns(entries)
+
+    def leave_index(self, ending: str, data: bytes, size: int) -> None:
+        """Write an index without an entry that counts, whatever stands in it."""
+        self.files.put(self.name(ending), data, size)
+        if ending == ".index":
+            self._entries = [], []
 
     def extend_indexes(self) -> None:
         """Give the indexes the room that those of an active segment have."""
@@ -125,14 +133,28 @@ class BrokerSegment:
                     )
                 if at + FRAME_HEAD + length > end:
                     return
-                yield Frame(at, FRAME_HEAD + length, offset if magic < 2 else offset + delta)
+                yield Frame(at, FRAME_HEAD + length, offset, offset if magic < 2 else offset + delta)
                 at += FRAME_HEAD + length
         finally:
             source.close()
 
     def find(self, offset: int) -> Frame | None:
-        """Return the first batch, from where the index points, that ends at an offset or after it."""
-        return next((f for f in self.frames(self.lookup(offset)) if f.last_offset >= offset), None)
+        """Return the batch, from where the index points, in which an offset lies, or the next one after it.
+
+        Up to 4.0 that is the first that ends there or after it (``FileRecords.searchForOffsetWithSize``). Later
+        releases go by base offsets, and ask only the batch before the first larger one where it ends
+        (``searchForOffsetFromPosition``): a batch that a smaller one follows at the end of the file is passed over.
+        """
+        frames = self.frames(self.lookup(offset))
+        if not self.by_base:
+            return next((frame for frame in frames if frame.last_offset >= offset), None)
+        before: Frame | None = None
+        for frame in frames:
+            if frame.base_offset >= offset:
+                is_inside = before is not None and frame.base_offset > offset and before.last_offset >= offset
+                return before if is_inside else frame
+            before = frame
+        return before if before is not None and before.last_offset >= offset else None
 
     def next_offset(self) -> int:
         """Return the offset after the last batch, found from the last entry of the index; the base offset without any.
@@ -185,6 +207,7 @@ class SegmentRecovery:
         stop: why the pass ended before the end of the file, None where it did not.
         valid: bytes of batches that are right.
         largest_base: the largest base offset of them, -1 without any.
+        is_trimmed: the log was cut after them, and the offset index after its last entry.
 
     Args:
         cuts: the pass ends at the first wrong batch, and what follows is cut; else it goes on after it.
@@ -202,14 +225,14 @@ class SegmentRecovery:
         self.segment, self.producers, self.epochs, self.cuts = segment, producers, epochs, cuts
         self.indexes = IndexBuilder(segment.base, interval)
         self.stop: Finding | None = None
-        self.valid, self.largest_base = 0, -1
+        self.valid, self.largest_base, self.is_trimmed = 0, -1, False
         self._ended = len(producers.replay.ended)
 
     def run(self) -> int:
         """Check the segment, cut it and write its indexes; the number of bytes that are no batches at its end.
 
         Raises:
-            OffsetNotIncreasing: nothing is cut and written then.
+            OffsetNotIncreasing: no index is written then.
             OffsetOutOfRange: likewise.
             StartFails: an aborted transaction does not fit those before it.
         """
@@ -253,14 +276,15 @@ class SegmentRecovery:
         """Cut the segment and write its indexes, when all batches are known; as :meth:`run`.
 
         Raises:
-            OffsetNotIncreasing: nothing is cut and written then.
+            OffsetNotIncreasing: no index is written then.
             OffsetOutOfRange: likewise.
             StartFails: an aborted transaction does not fit those before it.
         """
-        self.indexes.finish()
         size = self.segment.size
         if self.cuts:
             self.segment.files.resize(self.segment.log, self.valid)
+        self.is_trimmed = True
+        self.indexes.finish()
         self.write_indexes()
         self._write_aborted([t for t in self.producers.replay.ended[self._ended :] if not t.committed])
         return size - self.valid
@@ -298,14 +322,21 @@ def up_to_stop(block: Block, partition: Partition) -> tuple[Block, Finding | Non
 def emptied(recovery: SegmentRecovery) -> int:
     """Give up a segment whose offsets do not increase: cut all of it that ends at its base offset or after it.
 
+    The indexes count as empty then, but nothing overwrites what stands in them (``AbstractIndex.truncateToEntries``):
+    the entries made so far, and after them those that were there, up to the end of what was trimmed.
+
     Returns:
         bytes cut off the log.
     """
     segment, files = recovery.segment, recovery.segment.files
+    there = {ending: files.read(name) for ending in ENTRY_SIZES if (name := segment.name(ending)) in files}
+    if recovery.is_trimmed:
+        there.pop(".index", None)
     recovery.write_indexes()
     first, size = segment.find(segment.base), segment.size
-    for ending in (".index", ".timeindex"):
-        segment.put_index(ending, b"", segment.padded(ending))
+    for ending in ENTRY_SIZES:
+        made, room = files.read(segment.name(ending)), segment.padded(ending)
+        segment.leave_index(ending, (made + there.get(ending, b"")[len(made) :])[:room], room)
     if segment.name(".txnindex") in files:
         files.put(segment.name(".txnindex"), b"")
     if first is None:

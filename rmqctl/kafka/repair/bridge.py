@@ -108,6 +108,11 @@ def _no_op(size: int) -> bytes:
     return bytes(value)
 
 
+def is_no_op(value: bytes | None) -> bool:
+    """Whether the value of a record of the metadata log is a NoOpRecord."""
+    return value is not None and value[:3] == bytes([1, _NO_OP, 0])
+
+
 def _value_size(room: int) -> int | None:
     """Bytes of value with which a record fills some room, None where no number of them does."""
     fixed = 3 + len(varint(len(_KEY))) + len(_KEY) + 1  # attributes, two deltas of 0, key, no headers

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from formats.kafka.directory_files import (
     ZERO_ID,
     MetaProperties,
@@ -57,10 +59,12 @@ def left(finding: Finding, why: str) -> Step:
 # --- names --------------------------------------------------------------------------------------------
 
 
-def name_steps(findings: Iterable[Finding], image: MetadataImage | None) -> Iterator[Step]:
+def name_steps(directory: LogDirectory, findings: Iterable[Finding], image: MetadataImage | None) -> Iterator[Step]:
     """Move out what keeps a broker from starting, and partitions that the cluster does not know."""
     for finding in findings:
         path = finding.file.rstrip("/")
+        if directory.tree.stat(path) is None:
+            continue  # moved already
         if finding.kind is DIRECTORY_FOREIGN:
             why = "no broker starts with a directory of such a name"
             yield Step(finding.kind.id, finding.file, "move out", why, (Quarantine(path),))
@@ -213,53 +217,60 @@ def _left_over(log: PartitionLog) -> Partition | None:
 # --- swaps --------------------------------------------------------------------------------------------
 
 
-def swap_steps(partition: Partition, room: Callable[[], Path]) -> Iterator[Step]:
-    """Put a ``.swap`` log in the place of what it stands for where that is gone; else move it out.
+def swap_steps(directory: LogDirectory, room: Callable[[], Path]) -> Iterator[Step]:
+    """Put batches of a ``.swap`` log in the place of segments that are gone; then it goes, for the log has them.
 
-    A broker that starts deletes what a swap covers. Where the segments that are covered hold at least as many
-    records, they are kept.
+    A broker that starts deletes what a swap covers. Segments that hold batches are kept, so only the stretches between
+    them are taken, damaged ones too: these are mended like any other.
     """
-    logs = {source.name: source for source in leftover_sources(partition) if source.name.endswith(_SWAP)}
-    for file in partition.leftovers:
-        if file.meaning.leftover != _SWAP:
+    for partition in directory.partitions:
+        if not partition.is_plain:
             continue
-        source = logs.get(file.name)
-        edits: tuple[Edit, ...] = (Quarantine(file.name),)
-        what, why = "move out", "indexes are made from the log"
-        if source is not None:
-            covered = _covered(partition, source)
-            if _records(Survey(partition), covered) >= _records(source.survey, range(1)):
-                why = "the segments that it stands for are there, with all its records"
-            else:
-                path = room()
-                _copy_file(file, path)
-                plain = file.name.removesuffix(_SWAP)
-                gone = tuple(Quarantine(partition.logs[number].name) for number in covered)
-                edits = (*gone, Quarantine(file.name), Create(plain, source=path))
-                what = f"put it in place as {plain.rpartition('/')[2]}"
+        logs = {source.name: source for source in leftover_sources(partition) if source.name.endswith(_SWAP)}
+        for file in partition.leftovers:
+            if file.meaning.leftover != _SWAP:
+                continue
+            made = list(_missing(partition, logs[file.name], room)) if file.name in logs else []
+            what, why = "move out", "indexes are made from the log"
+            if made:
+                names = ", ".join(edit.file.rpartition("/")[2] for edit in made if isinstance(edit, Create))
+                what = f"put it in place as {names}"
                 why = "it was complete when it got its name, and of what it stands for some is gone"
-        yield Step(DIRECTORY_SWAP.id, file.name, what, why, edits)
+            elif file.name in logs:
+                why = "the segments that it stands for are there"
+            yield Step(DIRECTORY_SWAP.id, file.name, what, why, (*made, Quarantine(file.name)))
 
 
-def _covered(partition: Partition, source: Source) -> list[int]:
-    """Numbers of the segments whose base offsets lie in those of a swap."""
-    survey = source.survey
-    base = survey.files[0].base
-    beyond = int(survey.columns["last_offset"].max()) + 1 if len(survey) else base + 1
-    return [number for number, log in enumerate(partition.logs) if base <= log.base < beyond]
+def _missing(partition: Partition, source: Source, room: Callable[[], Path]) -> Iterator[Edit]:
+    """Yield segments of what a swap has and no segment does: from its start, or after one, to the next."""
+    survey, own = source.survey, Survey(partition)
+    file = survey.files[0]
+    bases, lasts, places = (survey.columns[name] for name in ("base_offset", "last_offset", "position"))
+    kept = dict[int, tuple[int, int]]()
+    for number in np.unique(own.columns["segment"]).tolist():
+        rows = own.columns["segment"] == number
+        kept[number] = own.files[number].base, int(own.columns["last_offset"][rows].max())
+    begin = file.base
+    for first, last in (*kept.values(), (1 << 62, 1 << 62)):
+        there = np.flatnonzero((bases >= begin) & (bases < first))
+        if len(there):
+            is_start = begin == file.base
+            base = file.base if is_start else int(bases[there[0]])
+            later = places[bases >= first]
+            stop = int(later[0]) if len(later) else file.size
+            _copy_file(file, path := room(), 0 if is_start else int(places[there[0]]), stop)
+            for number, log in enumerate(partition.logs):  # nothing in them is whole
+                if number not in kept and base <= log.base <= lasts[there[-1]]:
+                    yield Quarantine(log.name)
+            yield Create(f"{partition.directory}/{base:020d}.log", source=path)
+        begin = max(begin, last + 1)
 
 
-def _records(survey: Survey, segments: Iterable[int]) -> int:
-    wanted = set(segments)
-    pairs = zip(survey.columns["segment"].tolist(), survey.columns["records_count"].tolist(), strict=True)
-    return sum(max(count, 0) for segment, count in pairs if segment in wanted)
-
-
-def _copy_file(file: LogFile, path: Path) -> None:
-    source = file.open()
+def _copy_file(file: LogFile, path: Path, begin: int = 0, end: int | None = None) -> None:
+    source, stop = file.open(), file.size if end is None else end
     try:
         with open(path, "wb") as made:
-            made.writelines(source.read_at(at, min(_PIECE, file.size - at)) for at in range(0, file.size, _PIECE))
+            made.writelines(source.read_at(at, min(_PIECE, stop - at)) for at in range(begin, stop, _PIECE))
     finally:
         source.close()
 

@@ -99,13 +99,52 @@ class Healer:
     def heal(self, damage: Damage, raw: bytes) -> Healed | None:
         """Return the batch that stood in the place of some damage, where that can be proven."""
         if damage.frame_ok:
-            return None if self._is_double(damage) else self._frame(raw, damage)
+            healed = None if self._is_double(damage) else self._frame(raw, damage)
+            return healed if healed is None or self._is_own(raw, healed.data, damage) else None
         return self._framed(raw, damage) or self._bits(raw, damage)
 
     def _is_double(self, damage: Damage) -> bool:
         """Whether the log has the same batch once more, in its place: then this one is too many."""
         is_out_of_order = damage.kind in {BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET}
         return is_out_of_order and damage.stated is not None and self.survey.twin_of(damage.stated) is not None
+
+    def _is_own(self, raw: bytes, healed: bytes, damage: Damage) -> bool:
+        """Whether a whole batch is one of this log whose frame was damaged, and not one that belongs elsewhere.
+
+        One bit is damage, unless another partition has the very batch. With more, the length between base offset and
+        epoch speaks against damage to both, so do batches beside it that go on with its offsets, and a partition that
+        has it, or misses just its offsets.
+        """
+        (was, _, epoch, _), (right, _, fixed, _) = _FRAME.unpack_from(raw), _FRAME.unpack_from(healed)
+        stated = damage.stated
+        if was == right or stated is None:
+            return True
+        others = [] if self.log is None else self.log.directory.partitions
+        if (was ^ right).bit_count() == 1:
+            return not any(self._is_of(other, stated, raw, misses=False) for other in others)
+        if epoch != fixed:
+            return False
+        for other in self.survey.damages:
+            if other.frame_ok and other.stated is not None and other.segment == damage.segment:
+                follows = other.begin == damage.end and other.stated.base_offset == stated.last_offset + 1
+                precedes = other.end == damage.begin and other.stated.last_offset + 1 == stated.base_offset
+                if follows or precedes:
+                    return False
+        return not any(self._is_of(other, stated, raw) for other in others)
+
+    def _is_of(self, other: Partition, stated: Batch, raw: bytes, *, misses: bool = True) -> bool:
+        """Whether another partition has a batch, or misses its offsets between others."""
+        segments = [s for s in other.segments if s.log is not None and s.base <= stated.base_offset]
+        if other.directory == self.survey.partition.directory or not segments:
+            return False
+        found = Survey(Partition(other.directory, other.name, segments[-1:]))
+        at = int(np.searchsorted(np.maximum.accumulate(found.columns["last_offset"]), stated.base_offset))
+        if at == len(found):
+            return False
+        beside = found.batch(at)
+        if beside.base_offset == stated.base_offset and beside.size == stated.size:
+            return found.bytes_of(beside) == raw
+        return misses and beside.base_offset == stated.last_offset + 1 and found.files[0].base <= stated.base_offset
 
     # --- outside the CRC ------------------------------------------------------------------------------
 
@@ -205,7 +244,7 @@ class Healer:
         if stated is not None and not is_blamed and low <= stated and (high is None or stated <= high):
             return stated
         known = max((entry.epoch for entry in self.epochs if entry.start_offset <= offset), default=-1)
-        fitting = [c for c in (known, low, high) if c is not None and 0 <= low <= c and (high is None or c <= high)]
+        fitting = [c for c in (known, low, high) if c is not None and c >= max(low, 0) and (high is None or c <= high)]
         return fitting[0] if fitting else max(low, -1)
 
     def _heads(self, lost: Range) -> Iterator[Filling]:

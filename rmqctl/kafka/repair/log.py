@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -17,10 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from formats.kafka.checkpoint import LeaderEpoch
-from rmqctl.findings import Finding
+from formats.kafka.record_batch import HEADER_SIZE
+from rmqctl.findings import Finding, Severity
+from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.directory import LogFile, Partition, Segment
+from rmqctl.kafka.engine.batch import Ending
 from rmqctl.kafka.file_names import FileKind
-from rmqctl.kafka.findings.log import BATCH_CUT, SEGMENT_EMPTIED, SEGMENT_MISSING
+from rmqctl.kafka.findings.log import BATCH_CUT, BATCH_OFFSET_GAP, SEGMENT_EMPTIED, SEGMENT_MISSING
 from rmqctl.kafka.repair.bridge import bridge, empty_batch, metadata_batch
 from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey
 from rmqctl.kafka.repair.transactions import Endings, with_markers
@@ -55,9 +58,9 @@ class Source:
         return [self.survey.batch(row) for row in np.flatnonzero(wanted).tolist()]
 
     def has(self, batch: Batch, data: bytes) -> bool:
-        """Whether it has a batch, byte for byte."""
+        """Whether it has a batch that begins, byte for byte, with what is known of it."""
         rows = np.flatnonzero(self.survey.columns["base_offset"] == batch.base_offset)
-        return any(self.survey.bytes_of(self.survey.batch(row)) == data for row in rows.tolist())
+        return any(self.survey.bytes_of(self.survey.batch(row)).startswith(data) for row in rows.tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,7 @@ class LogMender:
 
     Attributes:
         metadata: for the metadata log: records that take the place of destroyed ones, as far as they fit in.
+        aborted: names of the logs into which ABORT markers were written.
         too_many: why a range of the metadata log cannot be bridged whatever it held; empty where each can.
     """
 
@@ -176,7 +180,7 @@ class LogMender:
         self.survey, self.sources, self.root, self.room, self.compacted = survey, sources, root, room, compacted
         self.endings, self.epochs = endings, epochs
         self.metadata: Sequence[bytes] = ()
-        self.too_many = ""
+        self.too_many, self.aborted = "", set[str]()
 
     def steps(self, findings: Iterable[Finding], *, keeps_room: bool) -> Iterator[Step]:
         """Yield what to do about every range and every segment that is gone, by segment.
@@ -184,12 +188,13 @@ class LogMender:
         Args:
             keeps_room: zeros at the end of the last segment were never written, and may stay.
         """
-        by_segment, whole = dict[int, list[Filling]](), list[Step]()
+        by_segment, whole = self._skipped(findings), list[Step]()
         last = len(self.survey.files) - 1
         cut_from: int | None = None
         for lost in self._in_order(findings):
             if isinstance(lost, Finding):
-                whole += self._segment(lost)
+                is_left = lost.kind is SEGMENT_EMPTIED and lost.level is Severity.WARNING
+                whole += [_left_empty(lost)] if is_left else self._segment(lost)
                 continue
             is_room = all(part.is_room for part in lost.parts)
             if is_room and lost.segment == last and keeps_room:
@@ -203,29 +208,56 @@ class LogMender:
         for segment, fillings in sorted(by_segment.items()):
             if cut_from is not None and segment > cut_from:
                 continue
-            yield from self.placed(segment, fillings)
+            yield from self.placed(segment, sorted(fillings, key=lambda filling: filling.range.begin))
         if cut_from is not None:
             yield from self._dropped(cut_from)
         yield from whole
 
     def _in_order(self, findings: Iterable[Finding]) -> Iterator[Range | Finding]:
         """Destroyed ranges, and findings on segments that are gone or empty, as they follow in the log."""
-        gone = [f for f in findings if f.kind in {SEGMENT_MISSING, SEGMENT_EMPTIED}]
+        gone = [f for f in findings if f.kind in {SEGMENT_MISSING, SEGMENT_EMPTIED, BATCH_OFFSET_GAP}]
         every: list[tuple[int, int, Range | Finding]] = [(_base_of(finding), -1, finding) for finding in gone]
         every += [(self.survey.files[lost.segment].base, lost.begin, lost) for lost in self.survey.ranges()]
         yield from (found for *_, found in sorted(every, key=lambda item: item[:2]))
 
+    def _skipped(self, findings: Iterable[Finding]) -> dict[int, list[Filling]]:
+        """Return by segment what a replica has for places at which nothing is destroyed, and offsets are missing."""
+        filled = dict[int, list[Filling]]()
+        for finding in findings:
+            number = next((n for n, file in enumerate(self.survey.files) if file.name == finding.file), None)
+            if finding.kind is not BATCH_OFFSET_GAP or number is None:
+                continue
+            at, base = finding.offset, self.survey.files[number].base
+            before, after = self.survey.around(number, at)
+            if before is not None and after is not None and (at or before.last_offset + 1 >= base):
+                damage = Damage(number, at, at, finding.kind, finding.message)
+                first = max(before.last_offset + 1, base)
+                lost = Range(number, at, at, first, after.base_offset, before, after, (damage,))
+                replicas = (source for source in self.sources if not source.is_leftover)
+                if (found := self._restored(lost, replicas)) is not None:
+                    filled.setdefault(number, []).append(found)
+        return filled
+
     # --- one range ------------------------------------------------------------------------------------
 
-    def _filling(self, lost: Range) -> Filling:
-        for source in self.sources:
+    def _restored(self, lost: Range, sources: Iterable[Source]) -> Filling | None:
+        """Return the bytes of a range as the first source has them that proves it."""
+        for source in sources:
             data = self._from(source, lost)
             if data is not None:
                 what = f"restore bytes {lost.begin} to {lost.end} from {source.name}"
                 proven = "their leader epoch is that of the log" if source.is_leftover else ""
-                around = proven or "the batches around are the same there"
+                is_alone = lost.before is None and lost.after is None
+                same = "the header is the same there" if is_alone else "the batches around are the same there"
+                around = proven or same
                 why = f"{around}, and those between are sound"
                 return Filling(lost, data, what, f"{lost.parts[0].message}; {why}")
+        return None
+
+    def _filling(self, lost: Range) -> Filling:
+        found = self._restored(lost, self.sources)
+        if found is not None:
+            return found
         if lost.is_tail:
             return self._cut(lost)
         if lost.count == 0:
@@ -256,12 +288,10 @@ class LogMender:
         if markers and data is None:  # as where bytes were put into a marker or taken out: the file is written again
             data = with_markers(lost, markers, epoch, timestamp, fills=False)
         if data is not None:
-            how = {True: "COMMIT", False: "ABORT"}
-            markers_text = ", ".join(
-                f"{how[e.commit]} of producer {e.producer_id} at {at}" for at, e in sorted(markers.items())
-            )
-            what = f"write the markers at {lost.begin} again: {markers_text}"
+            what = f"write the markers at {lost.begin} again: {self._named(markers)}"
             why = f"{lost.parts[0].message}; a producer snapshot and the transaction index say how they ended{others}"
+            why += self._unknown()
+            self._note(self.survey.files[lost.segment].name, markers)
             return Filling(lost, data, what, why, lost.count - len(markers))
         data = bridge(lost.first, lost.beyond, epoch, timestamp, lost.size, self._producer(lost))
         if data is None:
@@ -271,12 +301,7 @@ class LogMender:
         held = self._held(part for part in lost.parts if part.frame_ok)
         loses = 0 if self._is_marker(lost) else max(lost.count, held)
         why = f"{lost.parts[0].message}; no replica has the bytes{others}"
-        for producer, first in self.endings.undecided if self.endings is not None else ():
-            why += (
-                f"; the transaction of producer {producer} from offset {first} ended here, nothing left says how: "
-                "its next marker decides what readers of committed records get"
-            )
-        return Filling(lost, data, what, why, loses)
+        return Filling(lost, data, what, why + self._unknown(), loses)
 
     def _without_changes(self, lost: Range, epoch: int, timestamp: int) -> Filling:
         """Return records of the metadata log that change nothing, after those that take the place of destroyed ones."""
@@ -293,12 +318,24 @@ class LogMender:
         why = f"{lost.parts[0].message if lost.parts else 'it is gone'}; no replica has the bytes{others}"
         return Filling(lost, data, what, why, lost.count - len(values))
 
-    def _as_few(self, lost: Range) -> bytes:
-        """Batches for the offsets of a range in as few bytes as it takes, with the markers that are known."""
+    def _note(self, name: str, markers: Mapping[int, Ending]) -> None:
+        if any(not ending.commit for ending in markers.values()):
+            self.aborted.add(name)
+
+    def _named(self, markers: Mapping[int, Ending]) -> str:
+        return "" if self.endings is None else self.endings.named(markers)
+
+    def _unknown(self) -> str:
+        return "" if self.endings is None else self.endings.unknown
+
+    def _as_few(self, lost: Range) -> tuple[bytes, str]:
+        """Batches for the offsets of a range in as few bytes as it takes, and what is known of the markers there."""
         epoch, timestamp = self._epoch(lost), self._timestamp(lost)
         markers = {} if self.endings is None else self.endings.of(lost)
         made = with_markers(lost, markers, epoch, timestamp, fills=False) if markers else None
-        return made or empty_batch(lost.first, lost.beyond - 1, epoch, timestamp)
+        text = f"; the markers there are known: {self._named(markers)}" if made else ""
+        self._note(f"{self.survey.partition.directory}/{lost.first:020d}.log", markers)
+        return made or empty_batch(lost.first, lost.beyond - 1, epoch, timestamp), text + self._unknown()
 
     def _epoch(self, lost: Range) -> int:
         low = lost.before.epoch if lost.before is not None else -1
@@ -340,8 +377,11 @@ class LogMender:
         return b"".join(source.survey.bytes_of(batch) for batch in found)
 
     def _is_same(self, source: Source, lost: Range) -> bool:
-        """Whether a replica has the sound batches around a range, byte for byte."""
+        """Whether a replica has the sound batches around a range, byte for byte; else the header that the range has."""
         around = [batch for batch in (lost.before, lost.after) if batch is not None]
+        if not around and lost.parts and (stated := lost.parts[0].stated) is not None and lost.size >= HEADER_SIZE:
+            header = self.survey.raw(lost.segment, lost.begin, lost.begin + HEADER_SIZE)
+            return source.has(stated, header)
         return bool(around) and all(source.has(batch, self.survey.bytes_of(batch)) for batch in around)
 
     def _is_proven(self, source: Source, found: Sequence[Batch], lost: Range) -> bool:
@@ -447,29 +487,39 @@ class LogMender:
     # --- whole segments -------------------------------------------------------------------------------
 
     def _segment(self, finding: Finding) -> Iterator[Step]:
-        """Make a segment again that is gone, or empty: from a replica, else an empty batch of its offsets."""
-        base = _base_of(finding)
+        """Make a segment again that is gone, or empty: from a replica, else an empty batch of its offsets.
+
+        Where offsets are missing between two files and nothing shows that a segment was there, only a replica does.
+        """
+        base, is_gap = _base_of(finding), finding.kind is BATCH_OFFSET_GAP
         number = next((n for n, file in enumerate(self.survey.files) if file.base >= base), len(self.survey.files))
         before, after = self.survey.around(number, 0)
-        if after is None:
-            return  # the log ends before it
-        first = before.last_offset + 1 if before is not None and finding.kind is SEGMENT_MISSING else base
-        beyond = min([after.base_offset, *(file.base for file in self.survey.files if file.base > first)])
+        if after is None or (is_gap and (before is None or finding.offset or before.last_offset + 1 >= base)):
+            return  # the log ends before it, or goes on in the same file
+        first = before.last_offset + 1 if before is not None and finding.kind is not SEGMENT_EMPTIED else base
+        later = (file.base for file in self.survey.files if file.base > first)
+        beyond = min(after.base_offset, first + INT_MAX + 1, *later)  # a segment has no room for more
         lost = Range(number, 0, 0, first, beyond, before, after, ())
         name = f"{finding.file.rpartition('/')[0]}/{first:020d}.log"
         data, what, loses, why = None, "", 0, f"{finding.message}; the log goes on at {after.base_offset}"
+        files = list[tuple[str, int]]()  # where there are several, with the bytes of each
         for source in self.sources:
             found = self._between(source, lost.first, lost.beyond)
-            is_same = source.is_leftover or self._is_same(source, lost)
+            is_same = (source.is_leftover and not is_gap) or self._is_same(source, lost)
             if found and is_same and self._fit(found, lost) and self._is_proven(source, found, lost):
                 data = b"".join(source.survey.bytes_of(batch) for batch in found)
                 what = f"restore {len(found):,} batches from {source.name}"
+                if finding.kind is not SEGMENT_EMPTIED:
+                    files = _by_segment(name, found)
                 break
+        if data is None and is_gap:
+            return
         if data is None:
             if self.survey.partition.is_metadata_log:
                 data = self._without_changes(lost, self._epoch(lost), self._timestamp(lost)).data
             else:
-                data = self._as_few(lost)
+                data, markers = self._as_few(lost)
+                why += markers
             what, loses = f"bridge offsets {lost.first} to {lost.beyond - 1} with an empty batch", lost.count
             why += left_over(self.sources, self.epochs, lost.first, lost.beyond)
         if self.endings is not None:
@@ -479,13 +529,37 @@ class LogMender:
                 Extend(name, 0, len(data)),
                 Overwrite(name, 0, bytes(len(data)), data),
             )
-        elif len(data) > _PIECE:
-            path = self.room()
-            path.write_bytes(data)
-            edits = (Create(name, source=path),)
         else:
-            edits = (Create(name, data),)
+            edits = tuple(self._created(files or [(name, len(data))], data))
         yield Step(finding.kind.id, name, what, why, edits, loses)
+
+    def _created(self, files: Sequence[tuple[str, int]], data: bytes) -> Iterator[Edit]:
+        """Make files of so many bytes each, one after the other."""
+        at = 0
+        for name, size in files:
+            piece, at = data[at : at + size], at + size
+            if size > _PIECE:
+                path = self.room()
+                path.write_bytes(piece)
+                yield Create(name, source=path)
+            else:
+                yield Create(name, piece)
+
+
+def _by_segment(first: str, found: Sequence[Batch]) -> list[tuple[str, int]]:
+    """Return the names of the files in which batches lie elsewhere, the first one under its own, with their bytes."""
+    files = list[tuple[str, int]]()
+    for before, batch in zip([None, *found[:-1]], found, strict=True):
+        if before is None or batch.segment != before.segment:
+            name = f"{first.rpartition('/')[0]}/{batch.base_offset:020d}.log" if files else first
+            files.append((name, 0))
+        files[-1] = files[-1][0], files[-1][1] + batch.size
+    return files
+
+
+def _left_empty(finding: Finding) -> Step:
+    why = "a segment that compaction has emptied is sound; if the topic is not compacted, restore it with --from"
+    return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
 
 
 def _base_of(finding: Finding) -> int:

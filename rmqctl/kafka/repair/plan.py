@@ -6,10 +6,12 @@ whole is verified as it would be, and a broker's start on it is replayed, so tha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import mkstemp
 
 from formats.kafka.directory_files import ZERO_ID, parse_meta_properties
 from rmqctl.errors import Refused
@@ -17,19 +19,22 @@ from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.cluster_files import Cluster, ClusterTopic, cluster_records, features_of
-from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition, read_directory
+from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition
 from rmqctl.kafka.engine.batch import Ending, end_marker
 from rmqctl.kafka.file_names import METADATA_TOPIC, DirectoryState, FileKind, meaning_of
+from rmqctl.kafka.findings.derived import TXN_INDEX_ABSENT
 from rmqctl.kafka.findings.directory import (
     CHECKPOINT_BEYOND_END,
     DIRECTORY_LOST,
     DIRECTORY_LOST_LOG,
+    DIRECTORY_SWAP,
     METADATA_REPLAY,
 )
-from rmqctl.kafka.findings.log import BATCH_OFFSET_GAP, BATCH_ZERO_END
+from rmqctl.kafka.findings.log import BATCH_ZERO_END
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
-from rmqctl.kafka.recovery.replay import recover
+from rmqctl.kafka.recovery.replay import Recovery, recover
+from rmqctl.kafka.repair.balance import Cautions, balanced
 from rmqctl.kafka.repair.files import (
     appended,
     aside_steps,
@@ -43,23 +48,28 @@ from rmqctl.kafka.repair.files import (
     with_room,
 )
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
+from rmqctl.kafka.repair.ledger import KafkaLedger
 from rmqctl.kafka.repair.log import LogMender, Source, carried_on, leftover_sources
+from rmqctl.kafka.repair.names import segment_name_steps
+from rmqctl.kafka.repair.order import order_steps
+from rmqctl.kafka.repair.overlaid import changed_by, cuts_of, edits_of, overlaid
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
-from rmqctl.kafka.repair.transactions import Endings, coordinator_says
+from rmqctl.kafka.repair.transactions import Endings, coordinator_says, hole_steps, transaction_name
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Replicas, is_beside, meta_properties
 from rmqctl.kafka.verify.driver import Looked, Verification, VerifyOptions
 from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.release import Release
-from rmqctl.repair.edited_file import Overlay
-from rmqctl.repair.edits import Cut, Edit, Plan, Quarantine, Step
+from rmqctl.repair.books import Books
+from rmqctl.repair.edits import Plan, Quarantine, Step
 from rmqctl.text import number_of
 
 _ROUNDS = 3
 _RESTORE = "restore it with --from another controller"
+_MARKED = "markers of aborted transactions were written into its segment again"
 _READ_AT_START = FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS
-_LOST = DIRECTORY_LOST.id, DIRECTORY_LOST_LOG.id
+_MADE = DIRECTORY_LOST.id, DIRECTORY_LOST_LOG.id, DIRECTORY_SWAP.id
 _LEAST_RECORD = 7
 """Bytes of a record without key and value."""
 ABORT = "transaction.open"
@@ -102,6 +112,7 @@ class Repair:
         left: what stays as it is, each with the reason.
         before, after: errors and warnings of the directory as it is, and as it will be.
         refusal: why a broker would not start on the outcome, or what it would cut; empty where it does neither.
+        books: what the plan does to the whole batches; None where there is nothing to judge.
     """
 
     plan: Plan
@@ -109,6 +120,7 @@ class Repair:
     before: tuple[Finding, ...]
     after: tuple[Finding, ...]
     refusal: str = ""
+    books: Books | None = None
 
 
 def plan_repair(
@@ -129,7 +141,17 @@ def plan_repair(
     """
     if not isinstance(directory.tree, LocalTree):
         raise Refused(f"{directory.root} is not on this machine; copy it here to repair it")
-    return _Planner(directory, options, staged, advance, image).run()
+    planner = _Planner(directory, options, staged, advance, image)
+    found, cautions = planner.run(), Cautions()
+    while found.plan.steps:
+        ledger = KafkaLedger(found.plan, directory, options.release, options.settings, options.replicas, planner.start)
+        advance("the books")
+        found.plan, found.books = balanced(found.plan, directory, ledger)
+        if found.books.balances or not cautions.learn(directory, found.plan, found.books):
+            break
+        planner = _Planner(directory, options, staged, advance, image, cautions=cautions, before=planner)
+        found = planner.run()
+    return found
 
 
 @dataclass
@@ -139,18 +161,25 @@ class _Planner:
     staged: Path
     advance: Advance
     image: MetadataImage | None = None
+    cautions: Cautions = field(default_factory=Cautions)
+    before: _Planner | None = None
+    start: Recovery | None = None
     steps: list[Step] = field(default_factory=list)
     left: dict[tuple[str, str, str], Step] = field(default_factory=dict)
-    _built: int = 0
     _image: MetadataImage | None = None
-    _known: list[Finding] = field(default_factory=list)
+    known: list[Finding] = field(default_factory=list)
     _mended: dict[str, int] = field(default_factory=dict)
-    _looked: dict[str, Looked] = field(default_factory=dict)
+    _aborts: set[str] = field(default_factory=set)
+    looked: dict[str, Looked] = field(default_factory=dict)
     _verified: int = -1
     _found: list[Finding] = field(default_factory=list)
 
     def run(self) -> Repair:
-        before = self._known = self._findings("verify")
+        if self.before is not None:
+            self._found, self.looked, self._verified = self.before.known, self.before.looked, 0
+        before = self.known = self._findings("verify")
+        for step in self.cautions.steps():
+            self.left[step.id, step.file, step.what] = step
         if before or self.options.abort:
             self._names(before)
             self._logs(before)
@@ -158,7 +187,7 @@ class _Planner:
                 self._take(self._aborted(label, producer))
             self._derived()
             self._take(self._hanging())
-            self._take(_gaps(self._found))
+            self._take(hole_steps(self.directory, self._found))
         refusal = self._start() if before or self.steps else ""
         after = self._findings("verify the result") if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
@@ -187,7 +216,7 @@ class _Planner:
         )  # fmt: skip
         if partition is None:
             checked.known = self._unchanged()
-            checked.memory = None if self.steps else self._looked
+            checked.memory = None if self.steps else self.looked
         found = list(checked.findings())
         found = [f for f in found if f.level is not Severity.NOTE or (partition is not None and f.kind in LOG_KINDS)]
         if partition is None:
@@ -208,16 +237,16 @@ class _Planner:
 
     def _unchanged(self) -> Mapping[str, Looked]:
         """Return what was found in the partitions that no step changes; nothing where others may depend on a change."""
-        changed = _changed(_edits(self.steps))
+        changed = changed_by(edits_of(self.steps))
         if changed <= {p.directory for p in self.below.partitions if not p.is_metadata_log}:
-            return {name: looked for name, looked in self._looked.items() if name not in changed}
+            return {name: looked for name, looked in self.looked.items() if name not in changed}
         return {}
 
     def _take(self, steps: Iterable[Step]) -> bool:
         """Add the steps that are wanted; whether any changes something."""
         taken = False
         for step in with_room(list(steps), self.below.tree, self.steps):
-            if not self.options.wants(step):
+            if not self.options.wants(step) or self.cautions.forbids(step):
                 continue
             if step.edits:
                 self.steps.append(step)
@@ -228,8 +257,9 @@ class _Planner:
 
     def _room(self) -> Path:
         """Return a path at which a file can be built."""
-        self._built += 1
-        return self.staged / str(self._built)
+        handle, path = mkstemp(dir=self.staged)
+        os.close(handle)
+        return Path(path)
 
     # --- stages -----------------------------------------------------------------------------------------
 
@@ -238,13 +268,11 @@ class _Planner:
         for _ in range(_ROUNDS):
             if not self._take(self._without_snapshot()):
                 break
-        self._take(name_steps(findings, self.replicas.image))
+        self._take(segment_name_steps(self.directory, findings, self._room))
+        self._take(name_steps(self.directory, findings, self.replicas.image))
         self._take(link_steps(self.directory, findings))
         self._take(lost_steps(findings, self.replicas, self.options.replicas, self._room))
-        for partition in self.directory.partitions:
-            lost = [file for file in partition.leftovers if file.meaning.leftover == ".swap"]
-            if lost and partition.is_plain:
-                self._take(swap_steps(partition, self._room))
+        self._take(swap_steps(self.directory, self._room))
 
     def _without_snapshot(self) -> Iterator[Step]:
         """Move out a damaged snapshot of the metadata where the log and earlier snapshots say all that it said."""
@@ -266,16 +294,14 @@ class _Planner:
     def _logs(self, findings: Sequence[Finding]) -> None:
         """Mend the logs that something is wrong with: heal first, then fill what is left."""
         wanted = {f.file.partition("/")[0] for f in findings if f.kind in LOG_KINDS}
-        wanted |= {step.file.rstrip("/") for step in self.steps if step.id in _LOST}
+        wanted |= {step.file.partition("/")[0] for step in self.steps if step.id in _MADE}
         for name in sorted(wanted, key=lambda name: (not name.startswith(METADATA_TOPIC), name)):
             self.advance(name)
             self._image = None if name.startswith(METADATA_TOPIC) else self._image or self.replicas.image
-            for _ in range(_ROUNDS):
-                if not self._take(self._healed(name)):
-                    break
-            for _ in range(_ROUNDS):
-                if not self._take(self._filled(name)):
-                    break
+            for stage in (self._ordered, self._healed, self._filled):
+                for _ in range(_ROUNDS):
+                    if not self._take(stage(name)):
+                        break
 
     def _partition(self, name: str) -> tuple[Partition, PartitionLog, bool] | None:
         """Return a partition whose log may be mended, and whether offsets may be missing in it."""
@@ -287,15 +313,25 @@ class _Planner:
         compacted = is_compacted(partition, checkpoints, None if partition.is_metadata_log else self._image)
         return partition, PartitionLog(directory, partition, checkpoints), compacted
 
+    def _ordered(self, name: str) -> Iterator[Step]:
+        found = self._partition(name)
+        if found is not None:
+            mender = LogMender(
+                Survey(found[0], anywhere=True), (), Path(self.below.root), self._room, compacted=found[2]
+            )
+            yield from order_steps(mender, compacted=found[2])
+
     def _healed(self, name: str) -> Iterator[Step]:
         found = self._partition(name)
         if found is None:
             return
         partition, log, compacted = found
-        findings = [f for f in self._findings("heal", partition=partition) if f.kind in LOG_KINDS]
+        findings = self.cautions.doubted(name, self._findings("heal", partition=partition))
         if not findings:
             return
         survey = Survey(partition, findings)
+        if self.cautions.believes_frames(name):
+            survey.damages = [damage for damage in survey.damages if not damage.frame_ok]
         epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
         mender = LogMender(survey, (), Path(self.below.root), self._room, compacted=compacted)
         yield from Healer(survey, epochs, compacted=compacted, log=log).steps(mender)
@@ -305,7 +341,7 @@ class _Planner:
         if found is None:
             return
         partition, log, compacted = found
-        findings = [f for f in self._findings("fill", partition=partition) if f.kind in LOG_KINDS]
+        findings = self.cautions.doubted(name, self._findings("fill", partition=partition))
         if not findings:
             return
         survey = Survey(partition, findings)
@@ -313,7 +349,7 @@ class _Planner:
         self._mended[name] = max(beyond, self._mended.get(name, 0))
         sources = [*self._sources(partition), *leftover_sources(partition)]
         keeps_room = not any(f.kind is BATCH_ZERO_END for f in findings)
-        doubtful = {f.file for f in self._known if f.kind.id.startswith("txn-index.")}
+        doubtful = {f.file for f in self.known if f.kind.id.startswith("txn-index.")}
         endings = None if compacted else Endings(survey, frozenset(doubtful))
         epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
         mender = LogMender(
@@ -323,6 +359,7 @@ class _Planner:
             yield from self._filled_metadata(mender, findings, keeps_room=keeps_room)
         else:
             yield from mender.steps(findings, keeps_room=keeps_room)
+            self._aborts |= {name.removesuffix(".log") + ".txnindex" for name in mender.aborted}
 
     def _filled_metadata(self, mender: LogMender, findings: Sequence[Finding], *, keeps_room: bool) -> Iterator[Step]:
         """Bridge destroyed metadata where nothing that is known depends on it, or what does is made again.
@@ -438,7 +475,7 @@ class _Planner:
                     what += "" if restored == reached - end else ", empty batches for the others"
                 why = "the checkpoints say that it had come so far; no offset is to be given to a second record"
                 edits = tuple(appended(file.name, file.size, made))
-                cuts = [n for n, step in enumerate(self.steps) if any(_cuts(log, step.edits))]
+                cuts = [n for n, step in enumerate(self.steps) if any(cuts_of(log, step.edits))]
                 counted = sum(self.steps[n].loses for n in cuts)
                 lost = max(reached - end, counted) - restored
                 step = Step(CHECKPOINT_BEYOND_END.id, file.name, what, why, edits, max(lost - counted, 0))
@@ -455,7 +492,7 @@ class _Planner:
         checked = (log.checkpoints.offset(kind, log.partition) for kind in _READ_AT_START)
         witnesses = [offset for offset in checked if offset is not None]
         witnesses = sorted([*witnesses, *(file.base for file in log.partition.snapshots)])
-        cut = sum(edit.from_size - edit.to_size for edit in _cuts(log, _edits(self.steps)))
+        cut = sum(edit.from_size - edit.to_size for edit in cuts_of(log, edits_of(self.steps)))
         likely = [offset for offset in witnesses if offset - end <= cut // _LEAST_RECORD]
         return max([*witnesses[-2:-1], *likely, 0])
 
@@ -468,7 +505,7 @@ class _Planner:
         options = RebuildOptions(
             settings=self.options.settings,
             only=None if is_whole else frozenset(suspects | self._mended.keys()),
-            findings=findings,
+            findings=[*findings, *(Finding(TXN_INDEX_ABSENT, name, 0, 0, _MARKED) for name in self._aborts)],
         )
         made = rebuild(replicas, directory, options, self.advance)
         for name, why in made.left.items():
@@ -505,7 +542,7 @@ class _Planner:
         epoch = int(survey.columns["partition_leader_epoch"].max(initial=-1))
         batch = end_marker(ending, made.end_offset, epoch)
         first = made.replay.open[producer]
-        what = f"end the transaction of producer {producer} from offset {first} by an ABORT marker at {made.end_offset}"
+        what = f"end {transaction_name(label, producer, first)} by an ABORT marker at {made.end_offset}"
         why = f"it was asked for; readers of committed records go on; {answer}"
         yield Step(ABORT, file.name, what, why, tuple(appended(file.name, file.size, batch)))
 
@@ -532,24 +569,13 @@ class _Planner:
     def _start(self) -> str:
         """Return what a broker would refuse or cut that starts on the outcome."""
         self.advance("a start on the result")
-        start = recover(self.replicas, self.options.release, self.options.settings)
+        start = self.start = recover(self.replicas, self.options.release, self.options.settings)
         if not start.starts or start.offline:
             return f"a broker of {start.release} would not start on the result: {start.error}"
         if start.lost_records:
             lost = number_of(start.lost_records, "record")
             return f"a broker of {start.release} would cut {lost} off the result"
         return ""
-
-
-def _gaps(findings: Iterable[Finding]) -> Iterator[Step]:
-    """Yield what stays of offsets that are missing without a trace of damage."""
-    why = (
-        "a broker serves the log as it is: consumers pass over the offsets, and the next record gets the one after the "
-        "last batch; a replica with the batches around them shows whether they were ever written: rmqctl diff"
-    )
-    for finding in findings:
-        if finding.kind is BATCH_OFFSET_GAP:
-            yield Step(finding.kind.id, finding.file, f"left as it is: at {finding.offset} {finding.message}", why)
 
 
 def _unknown(replicas: Replicas, image: MetadataImage) -> dict[str, tuple[str, str, int]]:
@@ -562,32 +588,6 @@ def _unknown(replicas: Replicas, image: MetadataImage) -> dict[str, tuple[str, s
         if image.topics.get(topic, topic_id) == topic_id:
             found[log.partition.directory] = topic, topic_id, number
     return found
-
-
-def overlaid(directory: LogDirectory, steps: Iterable[Step]) -> LogDirectory:
-    """Return the directory with steps carried out in memory; partitions that none of them changes are the same."""
-    edits = list(_edits(steps))
-    if not edits:
-        return directory
-    changed = _changed(edits)
-    known = {p.directory: p for p in directory.partitions if p.directory not in changed}
-    return read_directory(Overlay(directory.tree, edits), known)
-
-
-def _changed(edits: Iterable[Edit]) -> set[str]:
-    """Return the names, directly in the directory, of what edits change."""
-    return {edit.file.partition("/")[0] for edit in edits}
-
-
-def _edits(steps: Iterable[Step]) -> Iterator[Edit]:
-    return (edit for step in steps for edit in step.edits)
-
-
-def _cuts(log: PartitionLog, edits: Iterable[Edit]) -> Iterator[Cut]:
-    """Edits that cut bytes off the segments of a log."""
-    for edit in edits:
-        if isinstance(edit, Cut) and edit.file.startswith(f"{log.partition.directory}/") and edit.file.endswith(".log"):
-            yield edit
 
 
 def complaints(directory: LogDirectory, repair: Repair) -> list[str]:

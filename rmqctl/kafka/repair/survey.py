@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.kafka.block import GapKind, Ints
+from rmqctl.kafka.block import INT_MAX, GapKind, Ints
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.findings.log import (
     BATCH_BASE_OFFSET,
@@ -24,6 +24,7 @@ from rmqctl.kafka.findings.log import (
     BATCH_LEADER_EPOCH,
     BATCH_LENGTH,
     BATCH_MAGIC,
+    BATCH_OFFSET_GAP,
     BATCH_OFFSET_ORDER,
     BATCH_ROOM,
     BATCH_SIZE,
@@ -32,6 +33,7 @@ from rmqctl.kafka.findings.log import (
     BATCH_ZEROS,
     SEGMENT_EMPTIED,
     SEGMENT_MISSING,
+    SEGMENT_NAME,
     kind_of_gap,
 )
 from rmqctl.kafka.verify.splits import NAMES, Headers, read_split, splits_of
@@ -41,7 +43,8 @@ HEADER_KINDS = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET, BATCH_LEADER_EP
 _OUT_OF_ORDER = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET})
 LOG_KINDS = HEADER_KINDS | {
     BATCH_CRC, BATCH_SIZE, BATCH_ZEROS, BATCH_CUT, BATCH_LENGTH, BATCH_ROOM,
-    BATCH_TORN_TAIL, BATCH_ZERO_END, SEGMENT_MISSING, SEGMENT_EMPTIED,
+    BATCH_TORN_TAIL, BATCH_ZERO_END, BATCH_OFFSET_GAP, SEGMENT_MISSING, SEGMENT_EMPTIED,
+    SEGMENT_NAME,
 }  # fmt: skip
 """Findings for which the log of a partition is mended."""
 
@@ -145,14 +148,19 @@ class Survey:
         files: the ``.log`` files, ascending; a segment's number is its place here.
         columns: fields of the sound batches, by name, in log order; ``segment``, ``position``, ``size``, ``magic`` too.
         damages: in log order.
+
+    Args:
+        findings: what is blamed on headers.
+        anywhere: after damage, batches are looked for whose offsets the segment cannot have, too.
     """
 
-    def __init__(self, partition: Partition, findings: Iterable[Finding] = ()) -> None:
-        self.partition, self.files = partition, partition.logs
+    def __init__(self, partition: Partition, findings: Iterable[Finding] = (), *, anywhere: bool = False) -> None:
+        self.partition, self.files, self.anywhere = partition, partition.logs, anywhere
         blamed = dict[tuple[str, int], Finding]()
         for finding in findings:
             if finding.kind in HEADER_KINDS:
                 blamed.setdefault((finding.file, finding.offset), finding)
+        self._blamed = {place for place, finding in blamed.items() if finding.kind in _OUT_OF_ORDER}
         self.damages: list[Damage] = []
         parts = [self._read(number, file, blamed) for number, file in enumerate(self.files)]
         names = ("segment", "position", "size", "magic", *NAMES)
@@ -160,7 +168,7 @@ class Survey:
             name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in names
         }
         if any(finding.kind in _OUT_OF_ORDER for finding in blamed.values()):
-            self._set_doubles_aside()
+            self._set_aside(blamed)
 
     def __len__(self) -> int:
         return len(self.columns["position"])
@@ -168,8 +176,10 @@ class Survey:
     def _read(self, number: int, file: LogFile, blamed: dict[tuple[str, int], Finding]) -> dict[str, Ints]:
         kept: list[dict[str, Ints]] = []
         for split in splits_of(file, records=False):
-            headers = read_split(split)
-            places = [at for name, at in blamed if name == file.name]
+            headers = read_split(replace(split, base=None) if self.anywhere else split)
+            places = [
+                at for (name, at), found in blamed.items() if name == file.name and found.kind not in _OUT_OF_ORDER
+            ]
             sound = headers.crc_ok & ~np.isin(headers.position, places)
             for row in np.flatnonzero(~sound).tolist():
                 at, whole = int(headers.position[row]), bool(headers.crc_ok[row])
@@ -189,21 +199,58 @@ class Survey:
         self.damages.sort(key=lambda damage: (damage.segment, damage.begin))
         return {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
 
-    def _set_doubles_aside(self) -> None:
-        """Take batches that stand in the log twice for damage, where they are out of order: a piece was doubled."""
-        ordered = _longest_ascent(self.columns["base_offset"].tolist())
+    def _set_aside(self, blamed: dict[tuple[str, int], Finding]) -> None:
+        """Take batches that are not in place for damage, and those that are blamed although nothing beside them is."""
         keep = np.zeros(len(self), np.bool_)
-        keep[ordered] = True
-        for row in np.flatnonzero(~keep).tolist():
-            batch = self.batch(row)
-            if self.twin_of(batch, among=ordered) is None:
-                keep[row] = True  # only its frame is wrong
+        keep[self.in_place] = True
+        among = self.in_place
+        places = zip(self.columns["segment"].tolist(), self.columns["position"].tolist(), strict=True)
+        found = [blamed.get((self.files[segment].name, position)) for segment, position in places]
+        beside = keep.copy()
+        beside[1:] &= keep[:-1]
+        beside[:-1] &= keep[1:]
+        for row in np.flatnonzero(~keep | beside).tolist():
+            finding, batch = found[row], self.batch(row)
+            if keep[row] and (finding is None or finding.kind not in _OUT_OF_ORDER):
                 continue
-            text = f"the batch of {batch.base_offset} to {batch.last_offset} stands in the log twice"
-            kind = BATCH_OFFSET_ORDER
+            text = (
+                f"offsets {batch.base_offset} to {batch.last_offset} are out of order"
+                if finding is None
+                else finding.message
+            )
+            if not keep[row] and self.twin_of(batch, among=among) is not None:
+                text = f"the batch of {batch.base_offset} to {batch.last_offset} stands in the log twice"
+            kind, keep[row] = BATCH_OFFSET_ORDER if finding is None else finding.kind, False
             self.damages.append(Damage(batch.segment, batch.position, batch.end, kind, text, batch, frame_ok=True))
         self.columns = {name: column[keep] for name, column in self.columns.items()}
         self.damages.sort(key=lambda damage: (damage.segment, damage.begin))
+
+    @cached_property
+    def in_place(self) -> Ints:
+        """Rows of batches in the range of their segment and in order, as many offsets as can be, ascending.
+
+        Batches that follow some which other segments contradict are left out with these: they are of another log.
+        """
+        c, bases = self.columns, np.array([file.base for file in self.files], np.int64)
+        base, last, own = c["base_offset"], c["last_offset"], c["segment"]
+        if not len(base):
+            return np.zeros(0, np.int64)
+        following = np.append(bases[1:], np.iinfo(np.int64).max)
+        fits = (base >= bases[own]) & (last - bases[own] <= INT_MAX) & (base < following[own]) & (last >= base)
+        rows = np.flatnonzero(fits)
+        weight = 2 * np.maximum(last - base + 1, 1)
+        if self._blamed:
+            places = zip(own.tolist(), c["position"].tolist(), strict=True)
+            weight -= [(self.files[segment].name, at) in self._blamed for segment, at in places]
+        chain = rows[_heaviest_ascent(base[rows], last[rows], weight[rows])]
+        touches = (base[1:] == last[:-1] + 1) & (own[1:] == own[:-1])
+        touches &= c["position"][1:] == c["position"][:-1] + c["size"][:-1]
+        run = np.append(0, np.cumsum(~touches))
+        outside = np.flatnonzero(~fits)
+        at = np.searchsorted(last[chain], base[outside])
+        outside = outside[np.append(base[chain], np.iinfo(np.int64).max)[at] <= last[outside]]
+        foreign = [row for row in outside.tolist() if self.twin_of(self.batch(row), among=chain) is None]
+        return chain[~np.isin(run[chain], run[foreign])] if foreign else chain
 
     def batch(self, row: int) -> Batch:
         """Return a sound batch by its row."""
@@ -252,10 +299,17 @@ class Survey:
             if after is not None and after.segment == segment:
                 beyond = after.base_offset
             elif after is not None and following is not None:
-                beyond = following
+                beyond = min(following, base + INT_MAX + 1)  # a segment has no room for more
             else:
                 beyond = -1
             yield Range(segment, begin, end, first, beyond, before, after, parts)
+
+    def hole_before(self, segment: int, position: int) -> Range:
+        """Return the offsets that are missing before a batch, or before a segment, where no byte of them is left."""
+        before, after = self.around(segment, position)
+        first = before.last_offset + 1 if before is not None else self.files[0].base
+        beyond = after.base_offset if position and after is not None else self.files[segment].base
+        return Range(segment, position, position, first, beyond, before, after, ())
 
     def _joined(self) -> Iterator[tuple[Damage, ...]]:
         """Damage that touches, together."""
@@ -300,7 +354,7 @@ def _batch(segment: int, headers: Headers, row: int) -> Batch:
     )
 
 
-def _longest_ascent(numbers: Sequence[int]) -> Ints:
+def longest_ascent(numbers: Sequence[int]) -> Ints:
     """Places of the longest sequence of numbers that ascends."""
     ends, rows = list[int](), list[int]()
     before = np.full(len(numbers), -1, np.int64)
@@ -309,6 +363,33 @@ def _longest_ascent(numbers: Sequence[int]) -> Ints:
         before[row] = rows[at - 1] if at else -1
         ends[at : at + 1], rows[at : at + 1] = [number], [row]
     found, row = list[int](), rows[-1] if rows else -1
+    while row >= 0:
+        found.append(row)
+        row = int(before[row])
+    return np.array(found[::-1], np.int64)
+
+
+def _heaviest_ascent(base: Ints, last: Ints, weight: Ints) -> Ints:
+    """Places of the batches that follow each other in order and have the most weight together."""
+    if (base[1:] > last[:-1]).all():
+        return np.arange(len(base))
+    ends = np.unique(last)
+    tree = np.full(len(ends) + 1, -1, np.int64)  # of Fenwick: the place with the most up to an end
+    weight, before = weight.copy(), np.full(len(base), -1, np.int64)
+    limits, slots = np.searchsorted(ends, base).tolist(), (np.searchsorted(ends, last) + 1).tolist()
+    for row, (limit, slot) in enumerate(zip(limits, slots, strict=True)):
+        best, at = -1, limit
+        while at:
+            if tree[at] >= 0 and (best < 0 or weight[tree[at]] > weight[best]):
+                best = int(tree[at])
+            at &= at - 1
+        weight[row] += weight[best] if best >= 0 else 0
+        before[row] = best
+        while slot < len(tree):
+            if tree[slot] < 0 or weight[row] > weight[tree[slot]]:
+                tree[slot] = row
+            slot += slot & -slot
+    found, row = list[int](), int(np.argmax(weight)) if len(weight) else -1
     while row >= 0:
         found.append(row)
         row = int(before[row])

@@ -10,14 +10,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 
 from formats.kafka.internal_records import TRANSACTION_STATE
 from formats.kafka.record_batch import HEADER_SIZE
 from rmqctl.files.local import BytesSource
-from rmqctl.kafka.directory import Partition
+from rmqctl.findings import Finding
+from rmqctl.kafka.directory import LogDirectory, Partition
 from rmqctl.kafka.engine.batch import Ending, end_marker
+from rmqctl.kafka.findings.log import BATCH_OFFSET_GAP
 from rmqctl.kafka.indexes import read_producer_snapshot, read_txn_index
 from rmqctl.kafka.repair.bridge import empty_batch, filler
 from rmqctl.kafka.repair.survey import Batch, Range, Survey
@@ -26,6 +29,12 @@ from rmqctl.kafka.state.internal_topics import Transaction, noted_of
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.producers import ProducerReplay
 from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.repair.edits import Step
+
+
+def transaction_name(directory: str, producer: int, first: int) -> str:
+    """Return what people, steps and the books call a transaction."""
+    return f"{directory} producer {producer} from offset {first}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +58,8 @@ class Endings:
         survey: of the log.
         doubtful: names of transaction indexes that are damaged themselves.
         replay: the producers where the way has come to.
-        undecided: producer and first offset of the transactions that ended in the last range asked for, nobody knows
-            how: the producer's next marker decides for them.
+        undecided: producer and first offset of the transactions that ended, or may have ended, in the last range asked
+            for, nobody knows how: the producer's next marker decides for them.
     """
 
     survey: Survey
@@ -58,6 +67,7 @@ class Endings:
     replay: ProducerReplay = field(default_factory=ProducerReplay)
     undecided: list[tuple[int, int]] = field(default_factory=list)
     _at: tuple[int, int] = (0, 0)
+    _named: set[tuple[int, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         partition = self.survey.partition
@@ -68,31 +78,66 @@ class Endings:
 
     def of(self, lost: Range) -> dict[int, Ending]:
         """Return the markers that a range held, by their offsets, as far as that is known."""
+        self.undecided = []
         self._advance(lost)
+        return self._markers(lost)
+
+    def _markers(self, lost: Range) -> dict[int, Ending]:
         found, unplaced = dict[int, Ending](), list[Ending]()
         is_complete = self._lists_all(lost)
-        self.undecided = []
         for producer, first in sorted(self.replay.open.items()):
             later = self._later(producer, lost)
-            aborted = [at for at, who in self._aborted.items() if who == (producer, first) and _inside(at, lost)]
-            if aborted:
-                found[aborted[0]] = self._ending(producer, later, commit=False)
-            elif not self._is_over(producer, first, lost, later):
-                continue
-            elif is_complete:
+            aborted = [at for at, who in self._aborted.items() if who == (producer, first)]
+            inside = [at for at in aborted if _inside(at, lost)]
+            is_over = not aborted and self._is_over(producer, first, lost, later)
+            if inside:
+                found[inside[0]] = self._ending(producer, later, commit=False)
+            elif is_over and is_complete:
                 unplaced.append(self._ending(producer, later, commit=True))
-            else:
-                self.undecided.append((producer, first))
-        free = [offset for offset in range(lost.beyond - 1, lost.first - 1, -1) if offset not in found][: len(unplaced)]
+            elif is_over or not (aborted or is_complete or later.snapshot is not None):
+                self.undecided += {(producer, first)} - self._named
+                self._named.add((producer, first))
+        free = (offset for offset in range(lost.beyond - 1, lost.first - 1, -1) if offset not in found)
         return found | dict(zip(free, unplaced, strict=False))
 
     def _lists_all(self, lost: Range) -> bool:
-        """Whether no abort in a range can be missing: its segment has a sound transaction index, or all are sound."""
-        of_range = [s for s in self.survey.partition.segments if s.base <= lost.first]
-        own = of_range[-1].txn_index if of_range else None
-        if own is not None and own.name not in self.doubtful:
+        """Whether no abort in a range can be missing: its segment has a sound transaction index, or all are sound.
+
+        Where the log of a segment is gone, and nothing else of it is left, its transaction index may be gone, too.
+        """
+        segments = self.survey.partition.segments
+        bases = {*(segment.base for segment in segments), *(offset for offset, _ in self._snapshots)}
+        if any(lost.first < base < lost.beyond for base in bases):
+            return False
+        begin = self.survey.files[lost.segment].base if lost.parts else lost.first
+        own = next((segment for segment in segments if segment.base == begin), None)
+        before = -1 if lost.before is None else lost.before.last_offset
+        is_after_hole = bool(lost.parts) and before + 1 < begin == lost.first
+        if own is None or is_after_hole or (own.txn_index is not None and own.txn_index.name in self.doubtful):
+            return False
+        if own.txn_index is not None:
             return True
-        return not self.doubtful and all(t.last_offset in self._aborted for t in self.replay.aborted)
+        are_there = None not in {own.log, own.offset_index, own.time_index}  # else it may have gone with them
+        return are_there and not self.doubtful and all(t.last_offset in self._aborted for t in self.replay.aborted)
+
+    @property
+    def unknown(self) -> str:
+        """What a step says of the transactions that are undecided, "" without any."""
+        return "".join(
+            f"; {transaction_name(self.survey.partition.directory, producer, first)} ended here, nothing left says "
+            "how, or goes on: its next marker decides what readers of committed records get"
+            for producer, first in self.undecided
+        )
+
+    def named(self, markers: Mapping[int, Ending]) -> str:
+        """Return markers at their offsets, with the transactions that they end, as a step names them."""
+        directory, begun = self.survey.partition.directory, self.replay.open
+        how = {True: "COMMIT", False: "ABORT"}
+        ended = [(at, how[ending.commit], ending.producer_id) for at, ending in sorted(markers.items())]
+        return ", ".join(
+            f"{kind} of {transaction_name(directory, producer, begun.get(producer, at))} at {at}"
+            for at, kind, producer in ended
+        )
 
     def _is_over(self, producer: int, first: int, lost: Range, later: _Later) -> bool:
         """Whether a transaction that is open before a range is not after it: something later says so.
@@ -137,9 +182,15 @@ class Endings:
 
     def _advance(self, lost: Range) -> None:
         """Go on with the sound batches up to a range."""
-        segment, begin = self._at
+        (segment, begin), known = self._at, dict(self._snapshots)
         for number in range(segment, lost.segment + 1):
             file = self.survey.files[number]
+            if not begin and file.base <= lost.first:
+                hole = self.survey.hole_before(number, 0)
+                if hole.before is not None and hole.first < file.base:
+                    self._markers(hole)
+                if file.base in known:
+                    self.replay.load(known[file.base].values())  # a broker took it when it knew the whole log
             stop = lost.begin if number == lost.segment else file.size
             source = file.open()
             try:
@@ -149,6 +200,24 @@ class Endings:
                 source.close()
             begin = 0
         self._at = lost.segment, lost.end
+
+
+def hole_steps(directory: LogDirectory, findings: Sequence[Finding]) -> Iterator[Step]:
+    """Yield what stays of offsets that are missing without a trace of damage, and whose transactions are not known."""
+    why = (
+        "a broker serves the log as it is: consumers pass over the offsets, and the next record gets the one after the "
+        "last batch; a replica with the batches around them shows whether they were ever written: rmqctl diff"
+    )
+    holes = sorted((f for f in findings if f.kind is BATCH_OFFSET_GAP), key=lambda f: (f.file, f.offset))
+    doubtful = frozenset(f.file for f in findings if f.kind.id.startswith("txn-index."))
+    partitions = {partition.directory: partition for partition in directory.partitions}
+    for name, of_partition in groupby(holes, key=lambda finding: finding.file.rpartition("/")[0]):
+        endings = Endings(Survey(partitions[name]), doubtful)
+        for finding in of_partition:
+            number = [file.name for file in endings.survey.files].index(finding.file)
+            endings.of(endings.survey.hole_before(number, finding.offset))
+            what = f"left as it is: at {finding.offset} {finding.message}"
+            yield Step(finding.kind.id, finding.file, what, f"{why}{endings.unknown}")
 
 
 _COMMITS = frozenset({"PrepareCommit", "CompleteCommit"})

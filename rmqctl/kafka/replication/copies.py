@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -17,8 +18,8 @@ import numpy as np
 from formats.kafka.checkpoint import LeaderEpoch, parse_leader_epochs
 from formats.kafka.record_batch import Attributes
 from rmqctl.answer import Advance
-from rmqctl.findings import Finding
-from rmqctl.kafka.block import Block, Flags, GapKind, Ints
+from rmqctl.findings import Finding, FindingKind
+from rmqctl.kafka.block import INT_MAX, Block, Flags, GapKind, Ints
 from rmqctl.kafka.directory import LogDirectories, LogFile, Partition
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_CRC, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER, kind_of_gap
@@ -103,6 +104,7 @@ class Copy:
         high_watermark: below it all was committed, 0 where nobody says.
         deleted_to: offsets below it were deleted on purpose (log-start-offset-checkpoint).
         cleaned_to: offsets below it were compacted (cleaner-offset-checkpoint).
+        listed: epochs of its leader-epoch-checkpoint as it stands.
     """
 
     name: str
@@ -118,6 +120,15 @@ class Copy:
     high_watermark: int = 0
     deleted_to: int = 0
     cleaned_to: int = 0
+    listed: frozenset[int] = frozenset()
+
+    @cached_property
+    def is_compacted(self) -> bool:
+        """Whether offsets may be missing: the cleaner worked on it, or records are missing in and between batches."""
+        b = self.batches
+        short = (b.magic >= 2) & (b.control == 0) & (b.count < b.last - b.base + 1)
+        touch = (b.file[1:] == b.file[:-1]) & (b.position[1:] == b.position[:-1] + b.size[:-1])
+        return bool(self.cleaned_to or short.any() or (touch & (b.base[1:] != b.last[:-1] + 1)).any())
 
     @property
     def served(self) -> Batches:
@@ -283,8 +294,7 @@ def copy_of_files(
 def _blocks(file: LogFile) -> Iterator[Block]:
     source = file.open()
     try:
-        base = file.meaning.base if file.kind is FileKind.LOG else None
-        yield from scan(source, Extent(file.name, base, size=file.size if file.size >= 0 else None))
+        yield from scan(source, Extent(file.name, size=file.size if file.size >= 0 else None))  # its name may be wrong
     finally:
         source.close()
 
@@ -310,38 +320,103 @@ def _columns(block: Block, file: int) -> Ints:
 
 
 def _put_in_order(copy: Copy) -> None:
-    """Leave the batches whose offsets ascend in file order; a base offset that only one value fits is set right."""
+    """Leave the batches whose offsets ascend; a base offset that only one value fits is set right.
+
+    Batches are looked at in the order of the files. One in no order with the others counts where it says that it
+    belongs, if no other one has that place and others bear it out: a segment may lie under another name.
+    """
     b = copy.batches
-    possible = (b.last >= b.base) & (b.last < _NO_OFFSET)
-    if not len(b) or (possible.all() and (b.base[1:] > b.last[:-1]).all()):
+    if not len(b):
         return
-    b = b.take(np.lexsort((b.position, b.file)))
-    good = np.array(_ascending(b.base, b.last), np.int64)
+    jumps = _jumps(copy)
+    possible = (b.last >= b.base) & (b.last < _NO_OFFSET) & _near(b) & ~jumps
+    if possible.all() and (b.base[1:] > b.last[:-1]).all():
+        return
+    rows = np.flatnonzero(possible)
+    good = rows[_ascending(b.base[rows], b.last[rows])]
     bad = np.setdiff1d(np.arange(len(b)), good)
     base, keep = b.base.copy(), np.zeros(len(b), bool)
     keep[good] = True
     taken = {(x, y) for x, y in zip(b.base[good].tolist(), b.crc[good].tolist(), strict=True)}
+    away = list[int]()
     for row in bad.tolist():
-        file, at = copy.files[int(b.file[row])], int(b.position[row])
         if (int(b.base[row]), int(b.crc[row])) in taken:
             message = f"the batch of offset {b.base[row]} stands here a second time"
-            copy.damage.append(Finding(BATCH_OFFSET_ORDER, file.name, at, int(b.size[row]), message))
+            copy.damage.append(_of_row(copy, row, BATCH_OFFSET_ORDER, message))
             continue
         after = good[good > row]
         before = np.flatnonzero(keep[:row])
         low = int(base[before[-1]] + b.last[before[-1]] - b.base[before[-1]]) + 1 if len(before) else None
         span = (int(b.last[row]) - int(b.base[row])) % (1 << 64) + 1  # offsets beyond the largest number go round
-        fits = low is not None and len(after) > 0 and low + span == int(b.base[after[0]]) and after[0] == row + 1
-        message = f"the base offset {b.base[row]} is in no order with those around it"
-        if fits and low is not None:
+        is_between = len(before) > 0 and len(after) > 0 and (before[-1], after[0]) == (row - 1, row + 1)
+        fits = low is not None and is_between and low + span == int(b.base[after[0]])
+        if low is not None and (fits or (jumps[row] and not len(after))):
             base[row], keep[row] = low, True
-            message += f"; {low} is the only one that fits, and counts"
+            message = (
+                f"the base offset {b.base[row]} is in no order with those around it; {low} is the only one that fits"
+            )
+            copy.damage.append(_of_row(copy, row, BATCH_BASE_OFFSET, f"{message}, and counts"))
         else:
-            copy.misplaced += 1
-        copy.damage.append(Finding(BATCH_BASE_OFFSET, file.name, at, int(b.size[row]), message))
+            away.append(row)
     last = b.last + (base - b.base)
+    destroyed = sum(max(file.size, 0) for file in copy.files) - b.bytes
+    is_whole = ~np.isin(b.file, b.file[good])  # nothing of its file is in order: the file lies elsewhere
+    for row in _placed(
+        base, last, keep, [row for row in away if possible[row]], np.where(is_whole, INT_MAX, destroyed)
+    ):
+        keep[row] = True
+    for row in away:
+        copy.misplaced += not keep[row]
+        message = f"the base offset {b.base[row]} is in no order with those around it"
+        message += ", but others bear it out, and it counts" if keep[row] else ""
+        copy.damage.append(_of_row(copy, row, BATCH_BASE_OFFSET, message))
     columns = {name: getattr(b, name) for name in Batches.__slots__} | {"base": base, "last": last}
-    copy.batches = Batches(**columns).take(keep)
+    kept = Batches(**columns).take(keep)
+    copy.batches = kept.take(np.argsort(kept.base, kind="stable"))
+
+
+def _near(b: Batches) -> Flags:
+    """Which batches are so near to the others in their file that one segment can hold them."""
+    near = np.ones(len(b), bool)
+    far = np.flatnonzero(np.abs(np.diff(b.base)) > INT_MAX)
+    for file in np.unique(b.file[[*far, *(far + 1)]]).tolist():
+        rows = np.flatnonzero(b.file == file)
+        middle = np.sort(b.base[rows])[(len(rows) - 1) // 2]  # of two the lower: offsets are rarely lowered so far
+        near[rows] = np.abs(b.base[rows] - middle) <= INT_MAX
+    return near
+
+
+def _jumps(copy: Copy) -> Flags:
+    """Which first batches of a file are too far from its name for an index, though the one before ends there."""
+    b = copy.batches
+    names = [file.base if file.kind is FileKind.LOG and file.meaning.base is not None else -1 for file in copy.files]
+    begin = np.array(names, np.int64)[b.file]
+    after = np.concatenate([[-1], b.last[:-1] + 1])
+    return (b.position == 0) & (begin == after) & (np.abs(b.base - begin) > INT_MAX)
+
+
+def _placed(base: Ints, last: Ints, keep: Flags, away: list[int], most: Ints) -> Iterator[int]:
+    """Yield the batches that have a place of their own: between others, or not too far from them.
+
+    Args:
+        most: offsets that may be missing between, by row.
+    """
+    held = sorted(zip(base[keep].tolist(), last[keep].tolist(), strict=True))
+    for rows in (sorted(away, key=lambda row: int(base[row])), sorted(away, key=lambda row: -int(base[row]))):
+        for row in rows:
+            low, high = int(base[row]), int(last[row])
+            at = bisect_right(held, (low, high))
+            is_free = (not at or held[at - 1][1] < low) and (at == len(held) or held[at][0] > high)
+            is_near = bool(at) and low - held[at - 1][1] - 1 <= most[row]
+            is_near |= at < len(held) and held[at][0] - high - 1 <= most[row]
+            if is_free and (is_near or 0 < at < len(held)):
+                held.insert(at, (low, high))
+                yield row
+
+
+def _of_row(copy: Copy, row: int, kind: FindingKind, message: str) -> Finding:
+    b = copy.batches
+    return Finding(kind, copy.files[int(b.file[row])].name, int(b.position[row]), int(b.size[row]), message)
 
 
 def _ascending(base: Ints, last: Ints) -> list[int]:
@@ -372,7 +447,7 @@ def _settle_epochs(copy: Copy, partition: Partition | None) -> None:
     listed = [] if parsed is None or parsed.problems else list(parsed.entries)
     epoch = b.epoch.copy()
     stated = epoch != -1  # none is stated by messages of magic 0 and 1
-    epoch[stated] = _settled(epoch[stated], {entry.epoch for entry in listed})
+    epoch[stated] = _settled(epoch[stated])
     for row in np.flatnonzero(epoch != b.epoch).tolist():
         name, at = copy.files[int(b.file[row])].name, int(b.position[row])
         message = f"leader epoch {b.epoch[row]} among batches of epoch {epoch[row]}"
@@ -382,20 +457,18 @@ def _settle_epochs(copy: Copy, partition: Partition | None) -> None:
     runs = np.flatnonzero(np.diff(epoch, prepend=-2))
     proven = [(e, o) for e, o in zip(epoch[runs].tolist(), b.base[runs].tolist(), strict=True) if e >= 0]
     copy.chain = EpochChain([*proven, *_trusted(listed, b)])
+    copy.listed = frozenset(entry.epoch for entry in listed)
 
 
-def _settled(epoch: Ints, listed: set[int]) -> Ints:
+def _settled(epoch: Ints) -> Ints:
     """Return the epochs of batches in an order that can be."""
-    is_ordered = not (np.diff(epoch, prepend=0) < 0).any()
-    doubtful = listed and len(epoch) and int(epoch[-1]) > max(listed) and int((epoch == epoch[-1]).sum()) == 1
-    if is_ordered and not doubtful:
+    if not (np.diff(epoch, prepend=0) < 0).any():
         return epoch
     runs = np.flatnonzero(np.diff(epoch, prepend=-2))
     if len(runs) > _MOST_RUNS:
         return np.maximum.accumulate(epoch)
     weights = np.diff([*runs.tolist(), len(epoch)])
-    wanted = epoch[runs] if not doubtful else np.where(np.arange(len(runs)) == len(runs) - 1, -(1 << 40), epoch[runs])
-    good = _heaviest(wanted, weights)
+    good = _heaviest(epoch[runs], weights)
     found = np.empty(len(runs), np.int64)
     known = iter([*good, -1])
     at, current = next(known), max(int(epoch[runs[good[0]]]), 0) if good else -1

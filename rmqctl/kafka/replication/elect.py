@@ -16,8 +16,11 @@ from rmqctl.kafka.recovery.replay import Recovery, recover
 from rmqctl.kafka.replication.copies import Batches, Copy, EpochChain, copy_at
 from rmqctl.kafka.replication.union import Union, joined
 from rmqctl.kafka.state.partition_state import PartitionLog
-from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.state.replicas import Replicas, meta_properties
 from rmqctl.release import Release
+
+_PLACE = ["base", "last", "crc"]
+"""What sets a batch apart, whatever leader epoch it claims: no CRC covers that."""
 
 
 def contests(
@@ -44,7 +47,24 @@ def contests(
             loaded = None if disk is None else disk.loaded(log)
             copies.append(copy_at(brokers[number].place, log, names[number], advance, loaded))
             errors.append(None if disk is None or loaded is not None else disk.error)
-        yield contest(label, copies, errors)
+        found = contest(label, copies, errors)
+        if logs[0][1].partition.is_metadata_log:
+            _add_voters(found, [brokers[number] for number, _ in logs])
+        yield found
+
+
+def _add_voters(found: Contest, brokers: Sequence[Replicas]) -> None:
+    """Say who elects the leader of the metadata log, as far as the replicas know."""
+    nodes = [meta_properties(broker.directories[0]) for broker in brokers]
+    images = [broker.image for broker in brokers]
+    known = [{voter["voterId"] for voter in image.voters} or {*image.quorum} for image in images if image is not None]
+    voters = next((ids for ids in known if ids), set[int]())
+    found.voters = len(voters) or len(brokers)
+    found.keepers = tuple(
+        one.name
+        for one, node in zip(found.candidates, nodes, strict=True)
+        if one.is_safe and (not voters or (node is not None and node.node_id in voters))
+    )
 
 
 @dataclass(frozen=True)
@@ -105,7 +125,10 @@ def _candidate(union: Union, number: int, error: str | None) -> Candidate:
     lost = joined([union.lacking(number), overwritten])
     lost = lost.take(np.lexsort((lost.last, lost.base)))
     others = joined([union.superseded(n) for n in range(len(union.copies)) if n != number] or [lost.take(slice(0))])
-    gone = others.take(~np.isin(others.keys(), overwritten.keys()))
+    _, first = np.unique(others.keys(), return_index=True)  # two copies may have the same ones
+    others = others.take(first)
+    known = [overwritten.keys()[_PLACE], copy.batches.keys()[_PLACE]]
+    gone = others.take(~np.isin(others.keys()[_PLACE], np.concatenate(known)))
     return Candidate(
         copy.name,
         copy.start,
@@ -177,6 +200,8 @@ class Following:
             to which it cuts its log (KIP-101, KIP-279).
         cut_to: where its log ends before it fetches.
         cut: what goes; ``alone``: what of that the leader has not.
+        unknown_epoch: its latest epoch, where the leader will not know one so late: each fetch is then out of range,
+            and the copy never is in sync; -1 where it comes to be.
     """
 
     end: int
@@ -185,6 +210,7 @@ class Following:
     cut_to: int
     cut: Amount
     alone: Amount
+    unknown_epoch: int = -1
 
     def row(self) -> dict[str, object]:
         """As JSON."""
@@ -196,26 +222,35 @@ class Following:
             "cut_to": self.cut_to,
             "cut": {"records": self.cut.count, "bytes": self.cut.bytes},
             "lost": self.alone.row(),
+            "unknown_epoch": None if self.unknown_epoch < 0 else self.unknown_epoch,
         }
 
 
-def follow(copy: Copy, leader: Copy) -> Following:
+def follow(copy: Copy, leader: Copy, last_epoch: int | None = None) -> Following:
     """Return what a copy does when its broker starts and the other one is elected: it cuts its log where the two part.
 
-    The leader begins a new epoch at its end. The copy cuts its log as long as a fetch with its latest epoch meets
-    another end or epoch there, as brokers do since 2.7. One that knows no epoch cuts to its high watermark, one that
-    lies wholly before the leader's first offset begins there, with nothing.
+    The leader begins the epoch after the controller's at its end. The copy cuts its log as long as a fetch with its
+    latest epoch meets another end or epoch there, as brokers do since 2.7. One that knows no epoch cuts to its high
+    watermark, one that lies wholly before the leader's first offset begins there, with nothing. One whose latest epoch
+    is above the leader's cuts to the leader's end, and is refused for ever where it knows that epoch still.
+
+    Args:
+        last_epoch: which the controller gave the partition; None: nobody says, and no copy knows a later one.
     """
     served, end, chain = copy.served, copy.end, copy.known
-    elected = max(chain.latest, leader.known.latest) + 1
-    known = EpochChain([*leader.known.entries, (elected, leader.end)])
+    stated = max(chain.latest, leader.known.latest) if last_epoch is None else last_epoch
+    elected = max(stated, *(int(one.batches.epoch.max(initial=-1)) for one in (copy, leader))) + 1
+    kept = (entry for entry in leader.known.entries if entry[0] < elected and entry[1] < leader.end)
+    known, unknown = EpochChain([*kept, (elected, leader.end)]), -1
     steps = list[tuple[int, int, int, int]]()
     if chain.latest < 0:
         end = min(max(copy.high_watermark, copy.start), end)
-    while (asked := chain.latest) >= 0:
+    while (asked := chain.latest) >= 0 and unknown < 0:
         epoch, answered = known.end_of(asked, leader.end)
         parts = epoch < asked or answered < end
-        if parts:
+        if epoch < 0:
+            end = min(end, leader.end)
+        elif parts:
             own_epoch, own_end = chain.end_of(epoch, end)
             end = min(own_end, end) if own_epoch != epoch else min(own_end, answered, end)
         if parts or not steps:
@@ -223,12 +258,12 @@ def follow(copy: Copy, leader: Copy) -> Following:
         if not parts:
             break
         chain = EpochChain(entry for entry in chain.entries if entry[1] < end)
+        unknown = asked if epoch < 0 and chain.latest == asked else -1
     end = min(end, leader.end)
     gone = served if end < leader.start else served.take(served.last >= end)
     end = max(end, leader.start)
-    place = ["base", "last", "crc"]  # a batch whose leader epoch is damaged is the same
-    alone = gone.take(~np.isin(gone.keys()[place], leader.served.keys()[place]))
-    return Following(copy.end, leader.end, tuple(steps), end, amount(gone), amount(alone))
+    alone = gone.take(~np.isin(gone.keys()[_PLACE], leader.served.keys()[_PLACE]))
+    return Following(copy.end, leader.end, tuple(steps), end, amount(gone), amount(alone), unknown)
 
 
 def each_following(follower: Disk, leader: Disk, advance: Advance = lambda _: None) -> Iterator[tuple[str, Following]]:
@@ -241,4 +276,12 @@ def each_following(follower: Disk, leader: Disk, advance: Advance = lambda _: No
                 copy_at(disks[number].broker.place, log, label, advance, one)
                 for (number, log), one in zip(logs, loaded, strict=True)
             ]
-            yield label, follow(copies[0], copies[1])
+            yield label, follow(copies[0], copies[1], _last_epoch(disks, logs[0][1]))
+
+
+def _last_epoch(disks: Sequence[Disk], log: PartitionLog) -> int | None:
+    """Return the latest leader epoch that the metadata on some disks gives a partition; None where none has it."""
+    topic, number = log.partition.topic, log.partition.partition
+    images = [disk.broker.image for disk in disks]
+    known = [image.partitions.get((image.topics.get(topic, ""), number or 0)) for image in images if image is not None]
+    return max((partition["leaderEpoch"] for partition in known if partition is not None), default=None)

@@ -374,7 +374,7 @@ def _bases(union: Union) -> list[int]:
     if first is not None and (not wanted or wanted[0] > first):
         wanted = [first, *wanted]
     end = max(int(batches.last[-1]) + 1 if len(batches) else 0, wanted[-1] if wanted else 0)
-    reached = max((_reached(copy) for copy in union.copies), default=0)
+    reached = union.committed
     if reached > end:
         wanted.append(reached)
     found, size = list[int](), 0
@@ -397,19 +397,6 @@ def _bases(union: Union) -> list[int]:
     if not found or end > int(batches.last[-1]) + 1 or reached > end or wanted[-1] > found[-1]:
         found.append(max(end, reached))
     return found
-
-
-def _reached(copy: Any) -> int:
-    """Return the end offset that a copy is known to have had; 0 where its end is not damaged."""
-    b = copy.batches
-    last = copy.files[-1] if copy.files else None
-    is_damaged = last is not None and any(
-        finding.file == last.name
-        and finding.size
-        and (not len(b) or b.file[-1] != len(copy.files) - 1 or finding.offset >= b.position[-1])
-        for finding in copy.damage
-    )
-    return int(copy.high_watermark) if is_damaged else 0
 
 
 def _write_segments(directory: Path, union: Union, bases: Sequence[int], advance: Advance) -> None:

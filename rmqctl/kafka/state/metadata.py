@@ -123,16 +123,6 @@ def image_of_snapshot(file: LogFile) -> MetadataImage:
     return image
 
 
-def topic_made(log: PartitionLog, topic_id: str) -> int | None:
-    """When the topic of an id was made, ms; None where the log does not reach back that far."""
-    for _, block in log.blocks():
-        for found in _records(block):
-            message, value = found.record.message, found.record.value
-            if message is not None and message.name == "TopicRecord" and value and value["topicId"] == topic_id:
-                return found.timestamp
-    return None
-
-
 def topic_names_ever(log: PartitionLog) -> dict[str, str]:
     """Name by id of all topics that a metadata log and its snapshots still name, the deleted ones too."""
     names = dict[str, str]()

@@ -8,6 +8,7 @@ cuts at the first batch that is not right, and drops the segments after it.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,8 +23,8 @@ from formats.kafka.record_batch import Attributes
 from rmqctl.files.local import ByteSource
 from rmqctl.kafka.block import INT_MAX, Block, Flags, Gap, GapKind
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
-from rmqctl.kafka.file_names import FileKind
-from rmqctl.kafka.indexes import read_offset_index, read_producer_snapshot, read_time_index
+from rmqctl.kafka.file_names import LONG_MAX, FileKind
+from rmqctl.kafka.indexes import ProducerSnapshot, read_offset_index, read_producer_snapshot, read_time_index
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.reference import records_of_batch
 from rmqctl.kafka.segments import Extent, scan
@@ -142,7 +143,8 @@ class PartitionLog:
         """Where a broker begins to look for the end of a log that was stopped in order: at the last index entry.
 
         Zeros at the end of an index count as entries, and lead to byte 0. ``_NOWHERE`` where no batch starts at the
-        place: then the log ends for the broker with the base offset of the segment.
+        place, or none from there on reaches the entry's offset: then the log ends for the broker with the base offset
+        of the segment.
         """
         if segment.offset_index is None:
             return 0
@@ -153,10 +155,16 @@ class PartitionLog:
             source.close()
         if not len(index) or index.padding:
             return 0
-        position = int(index.positions[-1])
+        position, offset = int(index.positions[-1]), int(index.offsets(segment.base)[-1])
         extent = Extent(segment.log.name if segment.log else "", segment.base, position, chained=True, check_crc=False)
-        block = next(scan(log, extent), None) if position >= 0 else None
-        return position if block is not None and len(block) and block.position[0] == position else _NOWHERE
+        expected = position  # where the next batch begins
+        for block in scan(log, extent) if position >= 0 else ():
+            if not len(block) or block.position[0] != expected:
+                break
+            if (block["last_offset"] >= offset).any():
+                return position
+            expected = int(block.position[-1] + block.size[-1])
+        return _NOWHERE
 
     @cached_property
     def log_start_offset(self) -> int:
@@ -277,12 +285,13 @@ def _first_stop(block: Block, trusted: int) -> Gap | None:
 def _replay(log: PartitionLog) -> PartitionState:
     producers, epochs = ProducerReplay(), list[tuple[int, int]]()
     load_first_snapshot(log, producers)
+    snapshots = deque(_snapshots_loaded(log))
     last_offset, beyond, records = -1, -1, 0
     first = last = b""
     for segment, block in log.blocks():
         if not len(block):
             continue
-        producers.add(block)
+        _add_producers(block, producers, snapshots)
         _add_epochs(block, epochs)
         last_offset = int(block["last_offset"][-1])  # of the last batch, whether it is the highest or not
         beyond = max(beyond, _beyond(log, segment, block))
@@ -293,6 +302,10 @@ def _replay(log: PartitionLog) -> PartitionState:
             first = first or block.raw(int(data[0]))
             last = block.raw(int(data[-1]))
     end = _log_end(log, max(last_offset, beyond))
+    if snapshots and snapshots[0][0] <= end:
+        producers.load(snapshots[0][1].rows())
+    for number in [number for number, known in producers.producers.items() if known.producer_epoch < 0]:
+        del producers.producers[number]  # a broker that starts takes no producer without a time from a snapshot
     stored = log.checkpoints.offset(FileKind.HIGH_WATERMARKS, log.partition) or 0
     return PartitionState(
         log.log_start_offset,
@@ -306,6 +319,39 @@ def _replay(log: PartitionLog) -> PartitionState:
         tuple(epochs),
         log.stop,
     )
+
+
+def _add_producers(block: Block, producers: ProducerReplay, snapshots: deque[tuple[int, ProducerSnapshot]]) -> None:
+    """Go on with the batches of a block, at the offset of a snapshot with what that says."""
+    last, begin = block["last_offset"], 0
+    while snapshots and int(last[-1]) >= snapshots[0][0]:
+        offset, snapshot = snapshots.popleft()
+        at = begin + int(np.argmax(last[begin:] >= offset))
+        producers.add(block.take(slice(begin, at)))
+        producers.load(snapshot.rows())
+        begin = at
+    producers.add(block.take(slice(begin, len(block))) if begin else block)
+
+
+def _snapshots_loaded(log: PartitionLog) -> Iterator[tuple[int, ProducerSnapshot]]:
+    """Yield the producer snapshots from which a broker may go on when it starts, ascending, with their offsets.
+
+    It loads the newest up to where it begins to check the log, after an orderly stop up to the end. Only that knows
+    what compaction has taken out of the log (``ProducerStateManager.truncateAndReload``).
+    """
+    bases, number = [segment.base for segment in log.segments], log.recovered_from
+    if not bases:
+        return
+    is_whole = number == len(bases)
+    ranges = [(log.log_start_offset, bases[-1 if is_whole else number])]
+    for low, high in [*ranges, *([(bases[-1], LONG_MAX)] if is_whole else ())]:
+        for file in sorted(log.partition.snapshots, key=lambda file: file.base, reverse=True):
+            if low < file.base <= high:
+                with closing(file.open()) as source:
+                    found = read_producer_snapshot(source)
+                if found.is_good:
+                    yield file.base, found
+                    break
 
 
 def load_first_snapshot(log: PartitionLog, producers: ProducerReplay) -> None:

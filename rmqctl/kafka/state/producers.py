@@ -103,7 +103,9 @@ class ProducerReplay:
         self.open: dict[int, int] = {}
 
     def load(self, entries: Iterable[Mapping[str, int]]) -> None:
-        """Start from the entries of a producer snapshot."""
+        """Start from the entries of a producer snapshot; what was known before is forgotten, but for what has ended."""
+        self.producers.clear()
+        self.open.clear()
         names = [field.name for field in fields(Producer)]
         for entry in entries:
             found = Producer(**{name: int(entry[name]) for name in names})
@@ -132,9 +134,7 @@ class ProducerReplay:
                 stretch = slice(begin, at)
                 self.stretch({name: column[stretch] for name, column in columns.items()}, transactional[stretch])
             if at < len(rows):
-                ended = marker(int(rows[at]))
-                if ended is not None:
-                    self.end(int(ids[at]), int(epochs[at]), int(bases[at]), ended)
+                self.end(int(ids[at]), int(epochs[at]), int(bases[at]), marker(int(rows[at])))
             begin = at + 1
 
     def stretch(self, columns: Mapping[str, Ints], transactional: Flags) -> Before:
@@ -186,11 +186,18 @@ class ProducerReplay:
         if transactional and found.current_txn_first_offset < 0:
             found.current_txn_first_offset = self.open[producer] = base
 
-    def end(self, producer: int, epoch: int, offset: int, marker: Marker) -> None:
-        """Go on with a marker."""
+    def end(self, producer: int, epoch: int, offset: int, marker: Marker | None) -> None:
+        """Go on with a control batch.
+
+        Args:
+            marker: None for one that compaction emptied: a broker notes that there is such a producer, and nothing of
+                it, its epoch neither (``ProducerAppendInfo.append``).
+        """
         found = self.producers.get(producer)
         if found is None:
             found = self.producers[producer] = Producer(producer)
+        if marker is None:
+            return
         found.take_epoch(epoch)
         found.coordinator_epoch, found.last_timestamp = marker.coordinator_epoch, marker.timestamp
         first, found.current_txn_first_offset = found.current_txn_first_offset, -1

@@ -1,14 +1,13 @@
 """Dividing the segments of a log directory among tasks, and reading a stretch of one.
 
 A segment is divided at entries of its offset index. Stretches in which nothing wanted can lie are left out: by names of
-partitions and segments, by entries of the offset index, and by time through the time index. An entry is believed where
-the batch that it leads to says the same; any division gives the same batches, whatever the entries say.
+partitions and segments, and by entries of the offset index. An entry is believed where the batch that it leads to says
+the same; any division gives the same batches, whatever the entries say. Of time no index proves anything: a lost entry
+of the time index shows nowhere in it.
 """
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,23 +17,22 @@ from typing import TypeVar
 import numpy as np
 
 from formats.kafka.record_batch import HEADER_SIZE
-from rmqctl.errors import IOFailure
 from rmqctl.files.local import ByteSource
-from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters
 from rmqctl.kafka.block import Block, Ints
 from rmqctl.kafka.directory import LogFile, Segment
 from rmqctl.kafka.filters import Wanted
-from rmqctl.kafka.indexes import OffsetIndex, TimeIndex, read_offset_index, read_time_index
+from rmqctl.kafka.indexes import OffsetIndex, read_offset_index
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog, Visible
 from rmqctl.kafka.tables.columns import Place
 from rmqctl.parallel import note
+from rmqctl.tables import check_reachable, gone
 
 T = TypeVar("T")
 NO_END = (1 << 63) - 1
-_WINDOW = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +116,13 @@ class Stretch:
         """Yield what was found up to where the file cannot be read: that is a finding, and no end of the work.
 
         Raises:
-            IOFailure: the directory is not there.
+            IOFailure: the directory is not there, or the file is no longer.
         """
         try:
             yield from found
+        except FileNotFoundError:
+            check_reachable(self.tree)
+            raise gone(self.file) from None
         except OSError:
             check_reachable(self.tree)
 
@@ -157,20 +158,6 @@ class Stretch:
                     yield found
 
 
-def check_reachable(tree: Tree) -> None:
-    """Refuse to take a whole directory that this machine does not have for an empty one.
-
-    Raises:
-        IOFailure: it is not there.
-    """
-    if isinstance(tree, LocalTree) and not os.path.isdir(tree.root):
-        raise IOFailure(
-            f"cannot read {tree.root} on {platform.node() or 'this machine'}",
-            "no such directory",
-            "every machine that runs tasks must have the directory under the same path: mount it there, or give a URL",
-        )
-
-
 # --- dividing -----------------------------------------------------------------------------------------
 
 
@@ -194,14 +181,14 @@ class Division:
         """Return the stretches of a partition, in order, that may hold wanted records with offsets in ``[low,
         high)``.
         """
-        low, after = max(low, self.wanted.from_offset or 0), self.wanted.after
+        low = max(low, self.wanted.from_offset or 0)
         high = min(high, NO_END if self.wanted.to_offset is None else self.wanted.to_offset)
         segments = segments_of(log)
         place = Place(log.partition.topic or None, log.partition.partition)
         found = []
         for number, segment in enumerate(segments):
             following = segments[number + 1] if number + 1 < len(segments) else None
-            begin, end = segment.between(following, low, high, after) if self.skip else (0, segment.size)
+            begin, end = segment.between(following, low, high) if self.skip else (0, segment.size)
             found += [
                 Stretch(
                     log.directory.tree,
@@ -259,44 +246,21 @@ class IndexedSegment:
         return _read(self._segment.offset_index, read_offset_index)
 
     @cached_property
-    def _time_index(self) -> TimeIndex | None:
-        return _read(self._segment.time_index, read_time_index)
-
-    @cached_property
     def begins_right(self) -> bool:
         """Whether the first batch agrees with the name of the file."""
         first = self._batch_at(0)
         return first is not None and int(first["base_offset"][0]) >= self.base
 
-    def between(self, following: IndexedSegment | None, low: int, high: int, after: int | None) -> tuple[int, int]:
+    def between(self, following: IndexedSegment | None, low: int, high: int) -> tuple[int, int]:
         """Return the bytes in which wanted records may lie; equal ones where none does."""
-        if low <= self.base and high == NO_END and after is None:
+        if low <= self.base and high == NO_END:
             return 0, self.size
         if not self.size or not self.begins_right:
             return 0, self.size
         ends = following.base if following is not None and following.begins_right else None
         if self.base >= high or (ends is not None and ends <= low):
             return 0, 0
-        if after is not None:
-            low = max(low, self._first_since(after))
-            if ends is not None and ends <= low:
-                return 0, 0
         return self.position(low), self._end_position(high)
-
-    def _first_since(self, time: int) -> int:
-        """Return an offset below which every batch is older, by the time index; 0 where it does not say."""
-        index = self._time_index
-        if index is None or not len(index):
-            return 0
-        times, offsets = index.timestamps, index.offsets(self.base)
-        if (np.diff(times) < 0).any() or (np.diff(offsets) < 0).any():
-            return 0
-        entry = int(np.searchsorted(times, time)) - 1
-        if entry < 0:
-            return 0
-        offset = int(offsets[entry])
-        proof = self._batch_with(offset)
-        return offset + 1 if proof is not None and int(proof["max_timestamp"][0]) == int(times[entry]) else 0
 
     def position(self, offset: int) -> int:
         """Where a batch starts before which all offsets are lower; 0 where the index does not say."""
@@ -339,32 +303,18 @@ class IndexedSegment:
             source.close()
 
     def _batch_at(self, position: int) -> Block | None:
-        """Return the sound batch at a position; None where there is none."""
-        found = next(self._batches(position, position + 1, 4 * HEADER_SIZE), None)
-        return found if found is not None and int(found.position[0]) == position else None
-
-    def _batch_with(self, offset: int) -> Block | None:
-        """Return the sound batch that an offset lies in, looked for from the index entry before it on."""
-        for block in self._batches(self.position(offset), self.size, _WINDOW):
-            rows = np.flatnonzero(block["last_offset"] >= offset)
-            if len(rows):
-                found = block.take(rows[:1])
-                return found if int(found["base_offset"][0]) <= offset and bool(found.crc_ok[0]) else None
-        return None
-
-    def _batches(self, start: int, stop: int, window: int) -> Iterator[Block]:
-        """Blocks with sound batches from a place on where one should start; nothing where the file cannot be read."""
-        if not 0 <= start < self.size:
-            return
+        """Return the sound batch at a position; None where there is none, or the file cannot be read."""
+        if not 0 <= position < self.size:
+            return None
         source = self.log.open()
         try:
-            for block in scan(source, Extent(self.log.name, self.base, start, stop, self.size, chained=True), window):
-                if block.crc_ok.any():
-                    yield block.take(block.crc_ok)
+            extent = Extent(self.log.name, self.base, position, position + 1, self.size, chained=True)
+            found = next((block.take(block.crc_ok) for block in scan(source, extent, 4 * HEADER_SIZE)), None)
         except OSError:
-            return
+            return None
         finally:
             source.close()
+        return found if found is not None and len(found) and int(found.position[0]) == position else None
 
 
 def _read(file: LogFile | None, read: Callable[[ByteSource], T]) -> T | None:

@@ -164,6 +164,7 @@ def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
 def elect(places: Sequence[LogDirectories]) -> Answer:
     """Say what each choice of leader loses, for every partition of some brokers' disks."""
     names, brokers = [place.root for place in places], [Replicas(place) for place in places]
+    election.refuse_twice(names)
     total = sum(place.size for place in places)
     releases = [release_shown(broker) for broker in brokers]
     answer = election.answer(names, partial(contests, names, brokers, releases), total=total)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
@@ -20,6 +20,11 @@ from rmqctl.kafka.rebuild.rebuild import PARTS, RebuildOptions, Rebuilt, rebuild
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.repair.journal_directory import POINTER
 from rmqctl.text import number_of
+
+if TYPE_CHECKING:
+    from rmqctl.release import Release
+    from rmqctl.repair.books import Books
+    from rmqctl.repair.edits import Plan
 
 _WORDS = {"equal": "equal", "keep": "answer alike", "create": "missing", "replace": "wrong", "remove": "of nothing"}
 
@@ -45,6 +50,21 @@ def annotate(source: ByteSource, name: str, begin: int, end: int) -> Iterator[An
 
     file = LogFile(LocalTree(""), name, meaning_of(name.rpartition("/")[2]), source.size())
     return annotate_bytes(source, file, begin, end)
+
+
+def hold(
+    plan: Plan, replicas: Replicas, release: Release, settings: Mapping[str, str], *, is_start: bool = False
+) -> tuple[Plan, Books]:
+    """Hold a plan for the only directory to its books; with it come the names of what it gives up.
+
+    Args:
+        is_start: it does what a broker does when it starts.
+    """
+    from rmqctl.kafka.repair.balance import balanced
+    from rmqctl.kafka.repair.ledger import KafkaLedger
+
+    directory = replicas.directories[0]
+    return balanced(plan, directory, KafkaLedger(plan, directory, release, settings, is_start=is_start))
 
 
 # --- rebuild ------------------------------------------------------------------------------------------
@@ -88,8 +108,11 @@ def plan_rebuild(replicas: Replicas, asked: RebuildQuestion, answer: Proposal) -
 
 def _rebuild_in_place(replicas: Replicas, directory: LogDirectory, asked: RebuildQuestion, answer: Proposal) -> None:
     found = rebuild(replicas, directory, asked.options())
-    _show(found, answer)
     plan, answer.annotate = found.plan(directory), annotate
+    if answer.intent.is_real and plan.steps:
+        plan, books = hold(plan, replicas, release_shown(replicas), asked.settings)
+        answer.hold_to(books)
+    _show(found, answer)
     if asked.topics and not found.partitions:
         answer.hints = [f"no partition of {', '.join(asked.topics)} is there; rmqctl topics lists those that are"]
         answer.is_no = True
@@ -141,14 +164,17 @@ def _rebuild_into(replicas: Replicas, asked: RebuildQuestion, into: Path, answer
 def _show(found: Rebuilt, answer: Proposal) -> None:
     rows: list[Row] = [change.row() for change in found.changes]
     rows += [{"file": name, "change": "left", "bytes": 0, "why": why} for name, why in sorted(found.left.items())]
-    summary = found.summary()
+    summary, lines = found.summary(), []
+    if answer.books is not None:
+        summary = {**summary, "books": answer.books.document()}
+        lines = [answer.books.sentence()]
     shown = [row for row in rows if row["change"] not in {"equal", "keep"}]
     answer.rows = rows
     answer.document = lambda: {"summary": summary, "changes": rows}
     answer.summary = lambda: {"kind": "summary", **summary}
     answer.sections = lambda: [
         Section(rows=shown, columns=("change", "file", "bytes", "why"), is_optional=True),
-        Section(lines=_sentences(found, summary)),
+        Section(lines=[*_sentences(found, summary), *lines]),
     ]
 
 
@@ -221,8 +247,10 @@ def _plan_repair(
     )  # fmt: skip
     place = staged.enter_context(staging(directory.root, answer.intent))
     found = plan_repair(directory, options, place, image=replicas.image)
-    given_up = sum(step.loses for step in found.plan.steps)
-    show_repair(answer, found, f"{number_of(given_up, 'record')} given up" if given_up else "no record given up")
+    given_up = found.books.loses if found.books is not None else 0
+    show_repair(
+        answer, found, f"{number_of(given_up, 'record')} given up" if given_up else "no record given up", found.books
+    )
     assert answer.shown is not None
     answer.preface = [line for step in answer.shown.steps for line in (f"{step.id} {step.file}: {step.what}", step.why)]
     answer.annotate = annotate

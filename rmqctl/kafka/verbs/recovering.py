@@ -20,7 +20,7 @@ from rmqctl.release import Release, newer_than_known
 from rmqctl.text import number_of, what_a_start_leaves
 
 if TYPE_CHECKING:  # only a start beside a leader compares two disks
-    from rmqctl.kafka.replication.elect import Disk
+    from rmqctl.kafka.replication.elect import Disk, Following
 
 _FOLLOWING = ("partition", "log_end_offset", "leader_log_end_offset", "cut_to", "cut", "lost")
 
@@ -67,11 +67,15 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
             show(found, replicas.place.root, answer)
         if asked.plan:
             from rmqctl.kafka.recovery.plan import recovery_plan
-            from rmqctl.kafka.verbs.planning import annotate
+            from rmqctl.kafka.verbs.planning import annotate, hold
 
             answer.annotate = annotate
-            answer.plan = answer.shown = recovery_plan(list(replicas.directories), found)
+            plan = recovery_plan(list(replicas.directories), found)
             answer.document = None
+            plan, books = hold(plan, replicas, found.release, asked.settings, is_start=True)
+            answer.plan = answer.shown = plan
+            if plan.steps:
+                answer.hold_to(books)
             answer.check = partial(_complaints, replicas, found.release, asked.settings)
         if asked.leader is not None:
             from rmqctl.kafka.replication.elect import Disk
@@ -115,6 +119,7 @@ def _add_leader(follower: Disk, leader: Disk, answer: Proposal) -> None:
     def shown() -> Iterator[Section]:
         yield from sections() if sections is not None else ()
         yield Section([f"As a follower of {leader.name} it loses {number_of(lost, 'record')} that the leader has not"])
+        yield Section([*_never_in_sync(found, follower.name)], folds=True)
         table = [
             {**row, "cut": one.cut.count, "lost": one.alone.count}
             for row, one in zip(rows, found.values(), strict=True)
@@ -124,9 +129,20 @@ def _add_leader(follower: Disk, leader: Disk, answer: Proposal) -> None:
     answer.rows = chain(answer.rows, ({"kind": "following", **row} for row in rows))
     answer.document = lambda: {**(before() if before is not None else {}), "leader": total}
     answer.sections = shown
-    is_no = lost > 0 or leader.error is not None
+    is_no = lost > 0 or leader.error is not None or any(one.unknown_epoch >= 0 for one in found.values())
     answer.is_no = answer.is_no or is_no
     answer.is_no_after = answer.is_no_after or is_no
+
+
+def _never_in_sync(found: Mapping[str, Following], root: str) -> Iterator[str]:
+    """Yield which partitions the leader refuses for ever, and what to do about it."""
+    for label, one in found.items():
+        if one.unknown_epoch >= 0:
+            yield (
+                f"{label} knows leader epoch {one.unknown_epoch}, which is above the one that the leader will have: "
+                "each fetch is refused, and it never is in sync; where its leader-epoch-checkpoint is wrong, type: "
+                f"rmqctl rebuild {root} --checkpoint --topic {label.rpartition('-')[0]}"
+            )
 
 
 def _complaints(before: Replicas, release: Release, settings: Mapping[str, str]) -> list[str]:
@@ -152,6 +168,7 @@ def show(found: Recovery, root: str, answer: Answer) -> None:
     answer.rows = (partition_row(partition) for partition in found.partitions)
     answer.sections = lambda: _sections(found, root)
     answer.document = lambda: document(found)
+    answer.summary = lambda: {"kind": "summary", **{k: v for k, v in document(found).items() if k != "partitions"}}
 
 
 def document(found: Recovery) -> Row:
@@ -170,6 +187,10 @@ def document(found: Recovery) -> Row:
             "by_topic": {topic: count for topic, count in sorted(topics.items()) if count},
         },
         "offline": found.offline,
+        "hidden": {
+            "records": sum(partition.hidden.records for partition in found.partitions),
+            "bytes": sum(partition.hidden.bytes for partition in found.partitions),
+        },
     }
 
 
@@ -191,7 +212,8 @@ def _partition(partition: RecoveredPartition) -> Row:
         "changed_files": changes.changed,
         "lost": {"records": partition.lost.records, "bytes": partition.lost.bytes},
     }
-    return {**row, "stray": True} if partition.is_stray else row
+    hidden = {"records": partition.hidden.records, "bytes": partition.hidden.bytes}
+    return {**row, "stray": True, "hidden": hidden} if partition.is_stray else row
 
 
 def lost_rows(found: Recovery) -> Iterator[Row]:
@@ -200,7 +222,7 @@ def lost_rows(found: Recovery) -> Iterator[Row]:
 
     for partition in found.partitions:
         if partition.lost.records or partition.lost.bytes:
-            for block in lost_blocks(partition.loaded, is_clean=partition.is_clean):
+            for block in lost_blocks(partition.loaded):
                 yield from batch_rows(block, partition.loaded.partition)
 
 
@@ -254,7 +276,9 @@ def _sentences(found: Recovery) -> Iterator[str]:
     if found.offline:
         yield f"{broker} takes a log directory offline: {found.error}"
     loss = number_of(found.lost_records, "record")
-    yield f"{broker} starts and loses {loss}" if found.lost_records else f"{broker} starts and loses nothing"
+    strays = [partition for partition in found.partitions if partition.is_stray]
+    hides = f" and takes {number_of(len(strays), 'partition')} out of service" if strays else ""
+    yield f"{broker} starts{',' if hides else ' and'} loses {loss if found.lost_records else 'nothing'}{hides}"
     for partition in found.partitions:
         stop = partition.loaded.stopped_by
         if stop is not None:
@@ -262,4 +286,5 @@ def _sentences(found: Recovery) -> Iterator[str]:
             what = "ends for the broker, not in the file," if partition.is_clean else "is cut"
             yield f"{partition.key} {what} at byte {stop.offset} of {stop.file} ({stop.message}); {lost} lost"
         if partition.is_stray:
-            yield f"{partition.key}: its directory is renamed to -stray, for the cluster has no such replica here"
+            held = number_of(partition.hidden.records, "record")
+            yield f"{partition.key}: its directory with {held} is renamed to -stray: {partition.stray}"

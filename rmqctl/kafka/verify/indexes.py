@@ -140,6 +140,11 @@ class SegmentIndexes:
         for entry in np.flatnonzero(~self._found).tolist():
             end = facts.end
             self._wrong.append((entry, f"position {index.positions[entry]} is outside the batches, which end at {end}"))
+        offsets, last = index.offsets(self.segment.base), facts.last_offset
+        for entry in np.flatnonzero(
+            (offsets > last) & self._found
+        ).tolist():  # a broker then reads the segment as empty
+            self._wrong.append((entry, f"offset {offsets[entry]} is outside the segment, which ends with {last}"))
         if len(disorder):
             yield _of_entries(OFFSET_INDEX_ORDER, file, index, int(disorder[0]), len(disorder))
         elif self._wrong and not facts.damaged:

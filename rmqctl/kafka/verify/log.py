@@ -1,20 +1,22 @@
 """The log of one partition, batch after batch over all its segments: frames, offsets, leader epochs.
 
 Base offset, length, leader epoch and magic of a batch stand before what its CRC covers, so only neighbours prove
-them. Where two neighbours disagree, the one that also disagrees with the batch on its other side is the wrong one.
+them. Where the offsets of two neighbours disagree, the one that also disagrees with the batch on its other side is the
+wrong one; leader epochs are wrong that the fewest batches have and the epoch checkpoint has not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
-from formats.kafka.record_batch import HEADER_SIZE, LENGTH_AT, Attributes
+from formats.kafka.checkpoint import LeaderEpoch
+from formats.kafka.record_batch import HEADER_SIZE, LENGTH_AT
 from rmqctl.findings import Finding, FindingKind, Severity
-from rmqctl.kafka.block import INT_MAX, Flags, Gap, GapKind, Ints
+from rmqctl.kafka.block import INT_MAX, Flags, Gap, GapKind, Ints, are_thinned, has_bridges
 from rmqctl.kafka.directory import LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.findings.log import (
@@ -24,11 +26,20 @@ from rmqctl.kafka.findings.log import (
     BATCH_OFFSET_ORDER,
     SEGMENT_EMPTIED,
     SEGMENT_MISSING,
+    SEGMENT_NAME,
     kind_of_gap,
 )
+from rmqctl.kafka.indexes import read_offset_index, read_time_index
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
 from rmqctl.kafka.verify.splits import Headers
 
+_MOST_PLACES, _VOTES, _FEW = 4096, 5, 2
+"""Batches of one epoch, one after the other, that may be blamed; for how many one counts that the epoch checkpoint
+bears out; how many may be wrong that stand in order."""
+_OF_SEGMENTS = {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.PRODUCER_SNAPSHOT}
+_PERHAPS = (
+    "; batches are missing between others that touch, too: it is what compaction leaves, if the topic is compacted"
+)
 _LAST_HOLE = "they are lost, or its base offset is wrong, and nothing here says which"
 
 
@@ -44,6 +55,7 @@ class SegmentFacts:
             of all epochs. A broker counts the bytes to the next index entry from 0 again when it starts, and each start
             has an epoch of its own; batches without one show nothing.
         damaged: it holds damage, so what is derived from it may rightly differ.
+        sound, outside: number of its sound batches, and of those whose offsets belong to another segment.
     """
 
     segment: Segment
@@ -53,6 +65,8 @@ class SegmentFacts:
     end: int = 0
     longest_run: int = 0
     damaged: bool = False
+    sound: int = 0
+    outside: int = 0
     _run: tuple[int, int] = (-1, 0)
 
     def add_runs(self, epochs: Ints, positions: Ints) -> None:
@@ -77,7 +91,8 @@ class LogCheck:
         log_start: offsets below it were deleted on purpose.
         legacy: messages of magic 0 or 1 were met.
         damaged: any damage was met in the log, so state replayed from it is not to be trusted.
-        misses: offsets are missing whose segment is gone or empty.
+        misses: records may be missing, in holes or under the batches with which repair bridges damage: what was derived
+            from the whole log knows more than what is replayed from there on.
         batches, records: counted.
         epochs: leader epochs of the batches: epoch and the first offset with it, ascending.
     """
@@ -93,9 +108,12 @@ class LogCheck:
     batches: int = 0
     records: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list)
+    _thinned: bool = False
+    _runs: list[_Run] = field(default_factory=list)
     _edge: _Rows | None = None
     _is_broken: bool = False
     _holes: list[Finding] = field(default_factory=list)
+    _indexed: set[str] = field(default_factory=set)
     _blamed: tuple[str, int] = ("", -1)
 
     def add(self, segment: Segment, headers: Headers, *, is_last: bool) -> Iterator[Finding]:
@@ -132,12 +150,9 @@ class LogCheck:
         if self._edge is not None:
             yield from () if self.compacted else self._shifted(self._edge)
             yield from self._moved(log, self._edge)
-        if self._holes and not self.compacted:
-            self.damaged = True
-            yield from self._holes
-        for finding in () if self.compacted else self._lost_start():
-            self.damaged = True  # among other holes it may be a compacted log of which nothing says so
-            yield replace(finding, severity=Severity.WARNING) if self._holes else finding
+        yield from self._misnamed()
+        yield from self._wrong_epochs(log) if len(self._runs) > 1 else ()
+        yield from self._lost()
         last = self.partition.segments[-1] if self.partition.segments else None
         if last is not None and last.log is None and self.segments and last.base >= self.end_offset:
             index = last.offset_index or last.time_index or last.txn_index
@@ -146,6 +161,42 @@ class LogCheck:
             name = index.name.rpartition(".")[0] + ".log"
             message = f"it is not there, but {index.name.rpartition('/')[2]} is; the log ends at {self.end_offset}"
             yield Finding(SEGMENT_MISSING, name, 0, 0, message)
+
+    def _lost(self) -> Iterator[Finding]:
+        """What is missing in the log; of one that is compacted, segments that had batches as their indexes show."""
+        found = [(hole, self._thinned and hole.kind is SEGMENT_EMPTIED) for hole in self._holes]
+        found += [(start, bool(self._holes)) for start in self._lost_start()]
+        for finding, is_doubtful in found:
+            is_shown = finding.file in self._indexed
+            if is_shown or not self.compacted:
+                self.damaged = True
+                yield self._perhaps_compacted(finding) if is_doubtful and not is_shown else finding
+
+    def _misnamed(self) -> Iterator[Finding]:
+        """Segments whose names none of their batches bears out, or that lie among the offsets before them."""
+        end = -1
+        for number, facts in enumerate(self.segments, 1):
+            file, base = facts.segment.log, facts.segment.base
+            assert file is not None
+            is_empty = number == len(self.segments) and file.size == 0
+            message = ""
+            if facts.outside == facts.sound > 1:
+                message = (
+                    f"all its batches have offsets of another segment, {facts.first_offset} to {facts.last_offset}"
+                )
+            elif base <= end and (is_empty or facts.first_offset > end):
+                begin = "it is empty" if is_empty else f"its batches begin at {facts.first_offset}"
+                message = f"{begin}, and the segment before it ends with {end}"
+            if message:
+                facts.damaged = self.damaged = True
+                yield Finding(SEGMENT_NAME, file.name, 0, 0, message)
+            end = max(end, facts.last_offset)
+
+    @staticmethod
+    def _perhaps_compacted(finding: Finding) -> Finding:
+        """Return a finding on a segment as a warning: among other holes the log may be a compacted one."""
+        message = finding.message if finding.kind is SEGMENT_MISSING else f"{finding.message}{_PERHAPS}"
+        return replace(finding, message=message, severity=Severity.WARNING)
 
     def _shifted(self, rows: _Rows) -> Iterator[Finding]:
         """Blame the last batch of the log if bytes were put into its base offset: no later batch shows it."""
@@ -191,7 +242,7 @@ class LogCheck:
                 continue
             lost = f"offsets {begin} to {following.base - 1} are missing"
             if segment.log is not None:
-                yield Finding(SEGMENT_EMPTIED, segment.log.name, 0, 0, f"it is empty, and {lost}")
+                yield self._emptied(segment, lost)
             elif not any(file.is_leftover and file.meaning.base == segment.base for file in self.partition.files):
                 index = segment.offset_index or segment.time_index or segment.txn_index
                 assert index is not None
@@ -217,6 +268,10 @@ class LogCheck:
             yield _of_row(BATCH_LEADER_EPOCH, segment.log, headers, row, message)
         last = headers["last_offset"]
         base = headers["base_offset"]
+        following = next((log.base for log in self.partition.logs if log.base > segment.base), np.iinfo(np.int64).max)
+        outside = (base < segment.base) | (base - segment.base > INT_MAX) | (base >= following)
+        self.segments[-1].sound += int(headers.crc_ok.sum())
+        self.segments[-1].outside += int((outside & headers.crc_ok).sum())
         wrong = (base < segment.base) | (base - segment.base > INT_MAX) | (last - segment.base > INT_MAX)
         wrong &= headers.crc_ok
         for row in np.flatnonzero(wrong).tolist():
@@ -236,7 +291,7 @@ class LogCheck:
         joined = rows if self._edge is None else self._edge.followed_by(rows)
         first = 0 if self._edge is None else self._edge.judged
         yield from self._offsets(joined, first)
-        yield from self._epochs(joined, first)
+        self._epochs(rows)
         self._edge = joined.tail()
 
     def _offsets(self, rows: _Rows, first: int) -> Iterator[Finding]:
@@ -274,7 +329,9 @@ class LogCheck:
             self._holes.append(rows.finding(BATCH_OFFSET_ORDER, pair, message))
             return
         lost = self._lost_segment(first, last) if rows.files[pair + 1] is not rows.files[pair] else None
-        self.misses |= lost is not None
+        self.misses = True
+        ends = int(rows.position[pair] + rows.size[pair])
+        self._thinned |= rows.files[pair] is rows.files[pair + 1] and int(rows.position[pair + 1]) == ends
         message = f"offsets {first} to {last} are missing before it"
         self._holes.append(lost or rows.finding(BATCH_OFFSET_GAP, pair + 1, message))
 
@@ -302,17 +359,25 @@ class LogCheck:
             for file in self.partition.files
         )
 
+    def _emptied(self, segment: Segment, lost: str) -> Finding:
+        assert segment.log is not None
+        shown = ""
+        if _is_indexed(segment):
+            self._indexed.add(segment.log.name)
+            shown = ", its indexes have entries"
+        return Finding(SEGMENT_EMPTIED, segment.log.name, 0, 0, f"it is empty{shown}, and {lost}")
+
     def _lost_segment(self, first: int, last: int) -> Finding | None:
         """Return the finding for a segment whose offsets are missing and of which something is left."""
-        for segment in self.partition.segments:
-            if first <= segment.base <= last and segment.log is not None and segment.log.size == 0:
-                message = f"it is empty, and offsets {first} to {last} are missing"
-                return Finding(SEGMENT_EMPTIED, segment.log.name, 0, 0, message)
+        among = [segment for segment in self.partition.segments if first <= segment.base <= last]
+        empty = [segment for segment in among if segment.log is not None and segment.log.size == 0]
+        if empty:
+            return self._emptied(next(filter(_is_indexed, empty), empty[0]), f"offsets {first} to {last} are missing")
         there = {segment.base for segment in self.partition.segments if segment.log is not None}
         for file in self.partition.files:
             if file.base in there:
                 continue
-            derived = file.kind in {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.PRODUCER_SNAPSHOT}
+            derived = file.kind in _OF_SEGMENTS
             if derived and first <= file.base <= last and not file.is_leftover:
                 name = file.name.rpartition(".")[0] + ".log"
                 message = (
@@ -321,17 +386,44 @@ class LogCheck:
                 return Finding(SEGMENT_MISSING, name, 0, 0, message)
         return None
 
-    def _epochs(self, rows: _Rows, first: int) -> Iterator[Finding]:
+    def _epochs(self, rows: _Rows) -> None:
+        """Note the leader epochs of a split; which of them are wrong shows at the end."""
         known = np.flatnonzero(rows.epoch >= 0)
         epoch = rows.epoch[known]
-        for pair in np.flatnonzero(epoch[1:] < epoch[:-1]).tolist():
-            if known[pair] < first:
-                continue
-            spike = pair == 0 or epoch[pair + 1] >= epoch[pair - 1]
-            wrong = int(known[pair] if spike else known[pair + 1])
-            other = int(known[pair + 1] if spike else known[pair])
-            message = f"leader epoch {rows.epoch[wrong]} beside a batch of epoch {rows.epoch[other]}"
-            yield self._blame(BATCH_LEADER_EPOCH, rows, wrong, message)
+        begins = np.flatnonzero(np.diff(epoch, prepend=-1) != 0)
+        for begin, end in pairwise([*begins.tolist(), len(epoch)]):
+            if not self._runs or self._runs[-1].epoch != epoch[begin]:
+                self._runs.append(_Run(int(epoch[begin]), int(rows.base[known[begin]])))
+            run = self._runs[-1]
+            run.count, run.last = run.count + end - begin, int(rows.base[known[end - 1]])
+            run.places += [
+                (rows.files[row], int(rows.position[row]), int(rows.size[row]))
+                for row in known[begin:end][: max(_MOST_PLACES - len(run.places), 0)].tolist()
+            ]
+
+    def _wrong_epochs(self, log: PartitionLog) -> Iterator[Finding]:
+        """Blame batches whose epochs do not ascend: the fewest, and rather those that the epoch checkpoint denies.
+
+        One or two between others are wrong, too, where that bears out those around them and has no such epoch.
+        """
+        runs, stored = self._runs, log.leader_epochs
+        ascends = all(a.epoch < b.epoch for a, b in pairwise(stored.entries)) and not stored.problems
+        begins = stored.entries if ascends else []
+        agreed = [run.is_borne_out(begins) for run in runs]
+        weights = [run.count * (_VOTES if is_agreed else 1) for run, is_agreed in zip(runs, agreed, strict=True)]
+        right, known = _heaviest_ascent([run.epoch for run in runs], weights), {entry.epoch for entry in begins}
+        denied = {
+            number
+            for before, number, after in zip(right, right[1:], right[2:], strict=False)
+            if agreed[before] and agreed[after] and runs[number].epoch not in known and runs[number].count <= _FEW
+        }
+        right = [number for number in right if number not in denied]
+        for number in sorted({*range(len(runs))} - {*right}):
+            other = runs[min(right, key=lambda one: abs(one - number))].epoch
+            self.damaged = True
+            for file, position, size in runs[number].places:
+                message = f"leader epoch {runs[number].epoch} beside a batch of epoch {other}"
+                yield Finding(BATCH_LEADER_EPOCH, file.name, position, size, message)
 
     def _blame(self, kind: FindingKind, rows: _Rows, row: int, message: str) -> Finding:
         """Return a finding at a row whose header is wrong, so that nothing derived from it is held against others."""
@@ -348,14 +440,14 @@ class LogCheck:
         self.records += int(counts.sum())
         modern = sound & (headers.magic >= 2)
         self.legacy |= bool((headers.magic < 2).any())
-        bridges = headers.flag(Attributes.CONTROL) & (headers["producer_id"] < 0)  # as repair writes them
-        self.compacted |= bool((modern & ~bridges & (counts < headers["last_offset_delta"] + 1)).any())
-        self.compacted |= bool((modern & headers.flag(Attributes.DELETE_HORIZON)).any())
+        self.compacted = self.compacted or are_thinned(headers)
+        self.misses = self.misses or has_bridges(headers)
         if not sound.any():
             return
         last = headers["last_offset"][sound]
         if facts.first_offset < 0:
             facts.first_offset = int(headers["base_offset"][sound][0])
+            self.misses = self.misses or facts.first_offset > facts.segment.base
         facts.last_offset = max(facts.last_offset, int(last.max()))
         facts.max_timestamp = max(facts.max_timestamp, int(headers["max_timestamp"][sound].max()))
         facts.end = int(headers.position[-1] + headers.size[-1])
@@ -365,6 +457,60 @@ class LogCheck:
         reached = np.maximum.accumulate(np.maximum(epoch, highest))
         for row in np.flatnonzero(reached > np.concatenate([[highest], reached[:-1]])).tolist():
             self.epochs.append((int(epoch[row]), int(headers["base_offset"][sound][row])))
+
+
+@dataclass(slots=True)
+class _Run:
+    """Batches of one leader epoch that follow each other.
+
+    Attributes:
+        first, last: base offsets.
+        places: file, position and size of the first of them.
+    """
+
+    epoch: int
+    first: int
+    last: int = -1
+    count: int = 0
+    places: list[tuple[LogFile, int, int]] = field(default_factory=list)
+
+    def is_borne_out(self, begins: Sequence[LeaderEpoch]) -> bool:
+        """Whether the epochs of a checkpoint have this one for the first and the last of them."""
+        epochs = (max((e.epoch for e in begins if e.start_offset <= at), default=-1) for at in (self.first, self.last))
+        return all(epoch == self.epoch for epoch in epochs)
+
+
+def _is_indexed(segment: Segment) -> bool:
+    """Whether an index has entries: cleaning empties it together with the log."""
+    for file, read in ((segment.offset_index, read_offset_index), (segment.time_index, read_time_index)):
+        if file is not None:
+            source = file.open()
+            try:
+                if len(read(source)):
+                    return True
+            finally:
+                source.close()
+    return False
+
+
+def _heaviest_ascent(numbers: Sequence[int], weights: Sequence[int]) -> list[int]:
+    """Places of the numbers that never fall and together weigh most."""
+    rank = {number: at + 1 for at, number in enumerate(sorted(set(numbers)))}
+    best = [(0, -1)] * (len(rank) + 1)  # a Fenwick tree: most weight of a sequence up to a number, and where it ends
+    before = list[int]()
+    for place, number in enumerate(numbers):
+        at, found = rank[number], (0, -1)
+        while at:
+            found, at = max(found, best[at]), at & (at - 1)
+        before.append(found[1])
+        at, made = rank[number], (found[0] + weights[place], place)
+        while at < len(best):
+            best[at], at = max(best[at], made), at + (at & -at)
+    at, right = max(best)[1], list[int]()
+    while at >= 0:
+        right.append(at)
+        at = before[at]
+    return right[::-1]
 
 
 @dataclass

@@ -103,9 +103,8 @@ class ProducerCheck:
             if at < len(rows):
                 row = int(rows[at])
                 self._compare_until(int(offsets[at]))
-                if row in headers.markers:
-                    producer, epoch = int(headers["producer_id"][row]), int(headers["producer_epoch"][row])
-                    self.replay.end(producer, epoch, int(offsets[at]), headers.markers[row])
+                producer, epoch = int(headers["producer_id"][row]), int(headers["producer_epoch"][row])
+                self.replay.end(producer, epoch, int(offsets[at]), headers.markers.get(row))
             begin = at + 1
 
     def _data(self, file: LogFile, headers: Headers, rows: Ints) -> None:
@@ -145,7 +144,7 @@ class ProducerCheck:
         orphans = {base: file for base, (file, _) in sorted(self._snapshots.items()) if base not in bases}
         if not log.damaged:
             names = {file.name for file in orphans.values()}
-            if self.is_complete and not log.compacted:
+            if self.is_complete and not (log.compacted or log.misses):
                 yield from (finding for finding in self._disagreements if finding.file not in names)
             if not log.compacted:
                 yield from self._jumps

@@ -239,6 +239,7 @@ class _Window:
             offset, before = relative + files.base[of], np.maximum(row - 1, 0)
             wrong |= (self.file[row] != of) | (headers.position[row] != position + files.start[of])
             wrong |= offset < headers["base_offset"][row]
+            wrong |= offset > headers["last_offset"][np.maximum(self.beyond[of] - 1, 0)]
             wrong |= (row > self.first[of]) & (headers["last_offset"][before] >= offset)
         self._reject_files_of(of, wrong)
         step = position.copy()

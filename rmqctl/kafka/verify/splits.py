@@ -60,13 +60,13 @@ class Split:
     """A range of a ``.log`` file.
 
     Attributes:
-        base: base offset of the segment.
+        base: base offset of the segment; None: any offset is taken for one of its batches after damage.
         records: decode the records of every sound batch.
     """
 
     tree: Tree
     name: str
-    base: int
+    base: int | None
     size: int
     start: int
     stop: int

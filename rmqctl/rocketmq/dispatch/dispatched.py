@@ -17,7 +17,6 @@ from formats.rocketmq.message import TRANSACTION
 from formats.rocketmq.tags_code import delivery_time
 from rmqctl.rocketmq.dispatch.keys import KeyHashes, delayed, tags_codes
 from rmqctl.rocketmq.dispatch.rules import (
-    INNER_BATCH,
     UNQUEUED,
     DispatchRequest,
     DispatchRules,
@@ -186,7 +185,7 @@ class Dispatcher:
         queued = np.ones(len(block), bool)
         if (flags & TRANSACTION).any():
             queued = ~np.isin(flags & TRANSACTION, UNQUEUED)
-        batch = self._batch_rows(flags, topics) & queued
+        batch = self._batch_rows(topics) & queued
         if batch.any():
             rows = np.flatnonzero(batch)
             wanted = rows if self.wanted.topics is None else rows[self._is_wanted(topics[rows] << 32)]
@@ -194,9 +193,7 @@ class Dispatcher:
             queued &= ~batch
         return np.flatnonzero(queued)
 
-    def _batch_rows(self, flags: npt.NDArray[Any], topics: Ints) -> npt.NDArray[np.bool_]:
-        if self.rules.batch_topics is None:
-            return (flags & INNER_BATCH) != 0
+    def _batch_rows(self, topics: Ints) -> npt.NDArray[np.bool_]:
         numbers = [n for n, name in enumerate(self._ids.texts) if name in self.rules.batch_topics]
         return np.isin(topics, numbers) if numbers else np.zeros(len(topics), bool)
 

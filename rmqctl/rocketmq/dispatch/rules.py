@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from formats.rocketmq.index import index_key, key_hash, tag_index_key
 from formats.rocketmq.message import PREPARED, ROLLBACK, SysFlag
 from formats.rocketmq.properties import split_properties
@@ -25,14 +27,23 @@ from formats.rocketmq.tags_code import (
 )
 from rmqctl.errors import Refused
 from rmqctl.release import Release
+from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import Queue
 from rmqctl.rocketmq.queues.ranges import last_unit
 from rmqctl.rocketmq.queues.rocksdb import open_queues
-from rmqctl.rocketmq.state.config import read_config, table
-from rmqctl.rocketmq.state.releases import release_range
+from rmqctl.rocketmq.state.config import configured_topics, has_batch_queues
+from rmqctl.rocketmq.state.releases import has_known_broker, release_range
 from rmqctl.rocketmq.store.databases import DatabaseDamaged, can_read
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QUEUES_EXT, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.store.files import (
+    BATCH_QUEUES,
+    LIGHT,
+    QUEUES,
+    QUEUES_EXT,
+    QueueFiles,
+    RocketMQStore,
+    is_queue_id,
+)
 from rmqctl.rocketmq.store.geometry import flag
 
 
@@ -103,11 +114,6 @@ _SLOTS_COUNTED, _STRICT_PROPERTIES = Release(4, 7, 1), Release(4, 9, 0)
 _MULTI_DISPATCH, _TOPIC_TESTED, _TAG_ENTRIES = Release(4, 9, 3), Release(5, 0, 0), Release(5, 4, 0)
 
 
-def no_batch_topics() -> frozenset[bytes]:
-    """Return the default of `DispatchRules.batch_topics`."""
-    return frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class DispatchRules:
     """How one broker dispatches; can be pickled.
@@ -115,12 +121,11 @@ class DispatchRules:
     Attributes:
         release: of the broker.
         delays: delay of each level in ms (``messageDelayLevel``).
-        multi_dispatch: ``enableMultiDispatch``; without settings true, since only a broker with it on writes the
-            property INNER_MULTI_QUEUE_OFFSET.
-        lmq: ``enableLmq``: queues named ``%LMQ%...`` have queue id 0.
+        multi_dispatch: ``enableMultiDispatch``; of a store that is there true, since only a broker with it on writes
+            the property INNER_MULTI_QUEUE_OFFSET.
+        lmq: ``enableLmq``: queues named ``%LMQ%...`` have queue id 0; those that are there show it.
         extension: ``enableConsumeQueueExt``: units of simple queues address an extension unit.
-        batch_topics: topics whose queues are batch queues; None where no configuration says so, and a topic is one
-            when an inner batch has been stored in it.
+        batch_topics: topics whose queues are batch queues: every record of theirs has a unit there.
     """
 
     release: Release
@@ -128,23 +133,25 @@ class DispatchRules:
     multi_dispatch: bool = True
     lmq: bool = True
     extension: bool = False
-    batch_topics: frozenset[bytes] | None = field(default_factory=no_batch_topics)
+    batch_topics: frozenset[bytes] = frozenset()
 
     @classmethod
-    def of(cls, store: RocketMQStore, as_release: Release | None = None) -> DispatchRules:
+    def of(cls, store: RocketMQStore, as_release: Release | None = None, *, starting: bool = False) -> DispatchRules:
         """Return the rules of the broker that wrote a store.
 
         Args:
             as_release: dispatch as this release does; default: the latest that the store shows.
+            starting: the rules of a broker that starts on the store: it does what its configuration says.
         """
         release, settings = as_release or release_range(store).highest, store.settings
+        light = _light_queue_ids(store)
         return cls(
             release=release,
             delays=_delays(store),
-            multi_dispatch=flag(settings, "enableMultiDispatch", default=not settings),
-            lmq=flag(settings, "enableLmq", default=not settings),
+            multi_dispatch=not starting or flag(settings, "enableMultiDispatch", default=not settings or bool(light)),
+            lmq=light == {0} if light else flag(settings, "enableLmq", default="enableMultiDispatch" not in settings),
             extension=flag(settings, "enableConsumeQueueExt", default=_has_extension(store)),
-            batch_topics=batch_topics(store) if release >= _TOPIC_TESTED else frozenset(),
+            batch_topics=batch_topics(store, starting=starting) if release >= _TOPIC_TESTED else frozenset(),
         )
 
     @property
@@ -176,20 +183,42 @@ class DispatchRules:
         return 0 if self.lmq and name.startswith(LMQ_PREFIX) else queue_id
 
     def is_batch_topic(self, topic: bytes) -> bool:
-        """Whether the configuration says that the queues of a topic are batch queues."""
-        return self.batch_topics is not None and topic in self.batch_topics
+        """Whether the queues of a topic are batch queues."""
+        return topic in self.batch_topics
 
 
-def batch_topics(store: RocketMQStore) -> frozenset[bytes] | None:
-    """Topics with the attribute ``queue.type=BatchCQ`` and those that have batch queue files; None without either."""
-    found = {e.name.encode("utf-8", "surrogateescape") for e in store.tree.entries(BATCH_QUEUES, sizes=False)}
-    document = read_config(store, "topics.json").document
-    topics: dict[str, Any] = table(document, "topicConfigTable")
-    for name, topic in topics.items():
-        attributes = topic.get("attributes") if isinstance(topic, dict) else None
-        if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
-            found.add(name.encode("utf-8", "surrogateescape"))
-    return frozenset(found) if found or topics else None
+def batch_topics(store: RocketMQStore, *, starting: bool = False, reads_log: bool = True) -> frozenset[bytes]:
+    """Topics with the attribute ``queue.type=BatchCQ``, and those that have batch queue files; where no configuration
+    is there that could say it, those that hold inner batches and have no simple queue.
+
+    Args:
+        starting: only what a broker knows that starts on the store.
+        reads_log: the log may be read for it.
+    """
+    topics = configured_topics(store)
+    found = {n.encode("utf-8", "surrogateescape") for n, t in (topics or {}).items() if has_batch_queues(t)}
+    if starting and has_known_broker(store):
+        return frozenset(found)
+    found |= {e.name.encode("utf-8", "surrogateescape") for e in store.tree.entries(BATCH_QUEUES, sizes=False)}
+    if topics is None and reads_log and not starting:
+        simple = {e.name.encode("utf-8", "surrogateescape") for e in store.tree.entries(QUEUES, sizes=False)}
+        found |= _topics_of_batches(store) - simple
+    return frozenset(found)
+
+
+def _topics_of_batches(store: RocketMQStore) -> set[bytes]:
+    """Topics of the inner batches of the log."""
+    found, state = set[bytes](), LogState()
+    for context in CommitLog(store.log_files).contexts():
+        for part in walk_file(context, state):
+            found |= {part.block.topic(row) for row in np.flatnonzero(part.block["sys_flag"] & INNER_BATCH).tolist()}
+    return found
+
+
+def _light_queue_ids(store: RocketMQStore) -> set[int]:
+    """Queue ids of the light queues in files."""
+    light = (e for e in store.tree.entries(QUEUES, sizes=False) if e.is_directory and e.name.startswith(LIGHT))
+    return {int(e.name) for topic in light for e in store.tree.entries(topic.path, sizes=False) if is_queue_id(e.name)}
 
 
 def _delays(store: RocketMQStore) -> dict[int, int]:
@@ -230,7 +259,7 @@ class DispatchRequest:
         physical_offset: PHYSICALOFFSET of the record, bytes; size: TOTALSIZE, bytes.
         tags_code: hash of TAGS, or the delivery time of a delayed message, ms.
         store_timestamp: ms.
-        base_offset: INNER_BASE, -1 without; batch_size: INNER_NUM, 1 without.
+        base_offset, batch_size: of the messages in it, see `inner_batch`.
         key_hashes: hashes of its index entries in the order of the entries (UNIQ_KEY, KEYS, tags).
         extra: further queues.
     """
@@ -257,7 +286,7 @@ class DispatchRequest:
 def request_of_fields(fields: Mapping[str, Any], rules: DispatchRules) -> DispatchRequest:
     """Return the request of a decoded record (`formats.rocketmq.message.decode_record`)."""
     topic, properties = fields["topic"], properties_of(fields["properties"], rules)
-    base, count = inner_batch(properties)
+    base, count = inner_batch(properties, fields["queue_offset"])
     return DispatchRequest(
         topic=topic,
         queue_id=fields["queue_id"],
@@ -300,9 +329,13 @@ def key_hashes(topic: bytes, properties: Properties, rules: DispatchRules) -> tu
     return tuple(hashes)
 
 
-def inner_batch(properties: Properties) -> tuple[int, int]:
-    """INNER_BASE and INNER_NUM; (-1, 1) unless both are whole numbers."""
-    base, count = properties.get(b"INNER_BASE", b""), properties.get(b"INNER_NUM", b"")
+def inner_batch(properties: Properties, queue_offset: int) -> tuple[int, int]:
+    """First queue offset and number of the messages of a record: INNER_BASE and INNER_NUM where it has both, else its
+    own queue offset and 1; (-1, 1) where they are no numbers.
+    """
+    base, count = properties.get(b"INNER_BASE"), properties.get(b"INNER_NUM")
+    if base is None or count is None:
+        return queue_offset, 1
     if _NUMBER.fullmatch(base) and _NUMBER.fullmatch(count):
         return int(base), int(count)
     return -1, 1

@@ -13,7 +13,7 @@ from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerCheckpointLine, DLedgerT
 from rmqctl.errors import NotAStore
 from rmqctl.files.local import ByteSource
 from rmqctl.files.lock import is_locked
-from rmqctl.files.tree import Entry, LocalTree, Tree, read_all
+from rmqctl.files.tree import Entry, LocalTree, Tree, local_path, read_all
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.dump import files
 from rmqctl.rocketmq.dump.files import DLedgerDump, database_rows, entry_index_rows, index_rows
@@ -74,6 +74,10 @@ def file_source(tree: Tree, path: str, shown: str, request: Request) -> Source:
     """
     file, kind = identify(tree, path, shown)
     if kind is None:
+        from rmqctl.files.archives import unpacking
+
+        if (packed := unpacking(tree, path, local_path(tree, path) or shown)) is not None:
+            raise NotAStore(shown, *packed)
         raise NotAStore(shown, "neither its name nor its first bytes are those of any file of a store")
     return source_of(file, kind, request)
 

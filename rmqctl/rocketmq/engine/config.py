@@ -299,7 +299,7 @@ def dispatch_rules(config: StoreConfig, topics: TopicTable, shown: DispatchRules
     """
     batch = frozenset(t.encode("utf-8", "surrogateescape") for t in topics.topics if topics.is_batch(t))
     if shown is not None:
-        batch |= shown.batch_topics or frozenset()
+        batch |= shown.batch_topics
     return replace(
         DispatchRules(config.release),
         delays=parse_delay_levels(config.delay_levels),

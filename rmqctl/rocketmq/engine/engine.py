@@ -319,12 +319,14 @@ class StoreEngine:
         """End as a broker does that is killed while it writes.
 
         The log is complete, as the page cache keeps it; the last records have no queue units and index entries
-        yet, the checkpoint is older than the log, the file made ahead and the abort file are there.
+        yet, the checkpoint is older than the log, the file made ahead and the abort file are there. All that is on
+        the disk, so that a power cut makes it no worse.
         """
         if not self._closed:
             try:
                 self._stop_services()
                 self._crash()
+                self.disk.sync_all(self.root, *self.log.files.directories)
             finally:
                 self.abandon()
 

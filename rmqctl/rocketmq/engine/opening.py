@@ -88,7 +88,7 @@ def write_abort(root: Path, disk: Disk, process_id: int | None) -> None:
     if process_id is not None and not (root / ABORT_BACKUP).exists():
         disk.write_file(root / ABORT_BACKUP, b"")
     disk.write_file(root / ABORT, b"" if process_id is None else str(process_id).encode())
-    disk.sync_directory(root)
+    disk.settle()
 
 
 def make_database_directory(root: Path, disk: Disk, release: Release) -> None:
@@ -102,8 +102,9 @@ def make_database_directory(root: Path, disk: Disk, release: Release) -> None:
 
 def remove_abort(root: Path, disk: Disk) -> None:
     """Say that the writer ended well."""
+    disk.settle()  # whoever finds no such file takes all else for whole
     disk.remove(root / ABORT)
-    disk.sync_directory(root)
+    disk.settle()
 
 
 def process_id_of(config: StoreConfig) -> int | None:

@@ -279,7 +279,7 @@ def append_late(log: CommitLog, message: Message, config: StoreConfig, topics: T
         if not is_inner and not extra:
             return prepare(message, config)
         properties = dict(message.properties)
-        if is_inner:  # a plain message gets none, and so no unit either: BatchConsumeQueue.assignQueueOffset
+        if is_inner:  # a plain message gets none: BatchConsumeQueue.assignQueueOffset
             properties[INNER_BASE] = str(queue_offset)
         if extra:
             properties[OFFSETS] = ",".join(_offset(log, queue, config) for queue in extra)
@@ -309,21 +309,6 @@ def check_late(message: Message, config: StoreConfig, topics: TopicTable) -> Non
             f"the message is an inner batch but the queues of {message.topic} are not batch queues; "
             "make the topic with queue.type=BatchCQ",
             "sys_flag",
-        )
-
-
-def check_served(topic: str, sys_flag: int, topics: TopicTable) -> None:
-    """Refuse a plain message for a topic with batch queues: a broker stores it, and gives it to no consumer (spec 3.6).
-
-    Raises:
-        MessageRefused: MESSAGE_ILLEGAL.
-    """
-    if topics.is_batch(topic) and not sys_flag & _INNER_BATCH:
-        raise MessageRefused(
-            PutStatus.MESSAGE_ILLEGAL,
-            f"{topic} has batch queues, and no consumer would get a message that is in no inner batch; "
-            "give --inner-batch, or another topic",
-            "topic",
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rmqctl.errors import IOFailure
 from rmqctl.files.writing import Disk
 from rmqctl.release import Release
-from rmqctl.rocketmq.state.config import read_config, table
+from rmqctl.rocketmq.state.config import has_batch_queues, read_config, table
 from rmqctl.rocketmq.store.files import RocketMQStore
 
 _IN_PLACE = Release(5, 1, 0)
@@ -67,9 +67,7 @@ class TopicTable:
         if kept is None:
             found = self.topics.get(topic)
             number = found.get("writeQueueNums") if isinstance(found, dict) else None
-            attributes = found.get("attributes") if isinstance(found, dict) else None
-            is_batch = isinstance(attributes, dict) and attributes.get("queue.type") == BATCH_ATTRIBUTES["queue.type"]
-            kept = self._kept[topic] = KnownTopic(number if isinstance(number, int) else None, is_batch)
+            kept = self._kept[topic] = KnownTopic(number if isinstance(number, int) else None, has_batch_queues(found))
         return kept
 
     def ensure(self, topic: str, queues: int, attributes: dict[str, str] | None = None) -> None:
@@ -123,10 +121,10 @@ def save_config(root: Path, name: str, document: dict[str, Any], disk: Disk, rel
     if path.exists() and path.stat().st_size:  # an empty one is what a failed write left: no copy of it helps
         _copy(path, path.with_name(name + ".bak"), disk)
     if release >= _IN_PLACE:
-        disk.write_file(path, data, sync=True)
+        disk.write_file(path, data)
         return
     temporary = path.with_name(name + ".tmp")
-    disk.write_file(temporary, data, sync=True)
+    disk.write_file(temporary, data)
     disk.replace(temporary, path)
 
 

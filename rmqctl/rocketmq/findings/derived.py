@@ -131,8 +131,8 @@ QUEUE_ORPHAN = declare(
     "queue.orphan",
     _W,
     "A queue exists for a topic that topics.json does not know.",
-    "Harmless; create the topic if its messages are still wanted, else delete it with the broker's own command.",
-    broker="Loads the queue all the same; expiry removes it when empty.",
+    "`rmqctl repair` makes the topic known again; else delete it with the broker's own command.",
+    broker="Loads the queue and serves none of its messages: it answers TOPIC_NOT_EXIST.",
     see="spec 1.2",
 )
 QUEUE_EXT = declare(
@@ -218,7 +218,7 @@ INDEX_NEWER = declare(
     _N,
     "After an unclean exit the broker deletes this index file, because it is newer than the checkpoint, and rebuilds it "
     "from where recovery starts.",
-    "Nothing; keep a copy if the log before the recovery start has expired.",
+    "Nothing; keep a copy if the log before the recovery start has expired. A plan of `rmqctl repair` keeps it.",
     broker="Deletes it at start-up.",
     see="spec 4.5; #8007",
 )

@@ -78,6 +78,14 @@ CONFIG_UNREADABLE = declare(
     broker="Falls back to the .bak; if that fails too the broker does not start, or starts without the data (4.9.8 topics.json).",
     see="spec 9.1",
 )
+CONFIG_NO_TOPICS = declare(
+    "config.no-topics",
+    _E,
+    "There is neither topics.json nor its .bak, but there are messages of topics that only it makes known.",
+    "`rmqctl repair` makes it again from the queues; settings that they do not show are the broker's defaults.",
+    broker="Starts without the topics and answers TOPIC_NOT_EXIST to their consumers; 5.x does not start where one has batch queues.",
+    see="spec 9.1",
+)
 CONFIG_FALLBACK = declare(
     "config.fallback",
     _W,

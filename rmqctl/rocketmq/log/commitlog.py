@@ -10,7 +10,7 @@ A file of the log may lie under a wrong name: the PHYSICALOFFSET of its records 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -38,6 +38,7 @@ from rmqctl.rocketmq.log.columns import (
     properties_of,
     topic_numbers,
 )
+from rmqctl.rocketmq.log.measure import whole_records
 from rmqctl.rocketmq.log.record import (
     HEAD_SEEN,
     VARIANTS,
@@ -54,8 +55,12 @@ from rmqctl.text import number_of
 
 _FILES_BACK = 4
 """Files in front of the end of the log in one of which a record should lie."""
+_PARTS, _PART = 8, 1 << 20
+"""How many parts of a file are asked where it belongs, and bytes of each."""
 _LEAST, _MOST_OTHERS = 3, 0.1
 """Records that must agree, since one may be damaged; the part of them that may say something else."""
+_OF_DATA = 3
+"""One part in so many of the bytes of a file must be those records."""
 
 
 @dataclass(slots=True)
@@ -465,15 +470,21 @@ def misplaced_files(store: RocketMQStore, size: int) -> list[Misplaced]:
     Args:
         size: bytes of a file of the log.
     """
-    found, right = [], []
+    said: list[tuple[StoreFile, Misplaced | None]] = []
+    right = []
     for file in [*store.log_files, *_strays(store, size)]:
-        if file.lead or _begins_right(file):
+        if file.lead or (file.base != STRAY and _begins_right(file)):
             right.append(file.base)
-        elif (one := _by_records(file)) is not None and one.home != file.base:
-            found.append(one)
-    rests = Counter(base % size for base in right or [one.home for one in found])
+        else:
+            said.append((file, _by_records(file)))
+    rests = Counter(base % size for base in right or [one.home for _, one in said if one is not None])
     grid = rests.most_common(1)[0][0] if rests else 0
-    return [one for one in found if one.home >= 0 and one.home % size == grid]
+    found = []
+    for file, one in said:
+        home = one if one is not None and one.home % size == grid else _by_majority(file, size, grid)
+        if home is not None and home.home >= 0 and home.home != file.base:
+            found.append(home)
+    return found
 
 
 def homecoming(store: RocketMQStore, found: Sequence[Misplaced]) -> list[Misplaced]:
@@ -498,6 +509,15 @@ def misnamed(found: Sequence[Misplaced]) -> Finding:
     return Finding(LOG_FILE_NAME, first.file.name, 0, 0, message, physical_offset=first.home)
 
 
+def log_file_at(store: RocketMQStore, name: str) -> StoreFile | None:
+    """Return the file of the log, or beside those of the log, that has a name; None where it is none of them."""
+    own = next((file for file in store.log_files if file.name == name), None)
+    entry = store.tree.stat(name) if own is None and any(e.path == name for e in store.log_strays) else None
+    if entry is None or entry.is_directory:
+        return own
+    return StoreFile(name, STRAY, entry.size, store.tree, name, entry.mtime_ms)
+
+
 def _strays(store: RocketMQStore, size: int) -> Iterator[StoreFile]:
     for entry in store.log_strays:
         found = store.tree.stat(entry.path)
@@ -517,17 +537,52 @@ def _begins_right(file: StoreFile) -> bool:
 
 def _by_records(file: StoreFile) -> Misplaced | None:
     """Where a file begins by nearly all of its records; None where they do not agree."""
+    homes, sizes, data = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     source = file.open()
     try:
-        blocks = scan(source, Extent(file.name, file.base, 0))
-        homes = [block["physical_offset"].astype(np.int64) - block.position for block in blocks]
+        for block in scan(source, Extent(file.name, file.base, 0)):
+            homes.append(block["physical_offset"].astype(np.int64) - block.position)
+            sizes.append(block.total_size.astype(np.int64))
+            data += sum(gap.end - gap.position for gap in block.gaps if gap.why is not GapKind.ZERO_TAIL)
     finally:
         source.close()
-    found, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *homes]), return_counts=True)
-    most = int(counts.max(initial=0))
-    if most < max(_LEAST, (1 - _MOST_OTHERS) * counts.sum()):
-        return None
-    return Misplaced(file, int(found[counts.argmax()]), most)
+    found, place = np.unique(np.concatenate(homes), return_inverse=True)
+    said = np.bincount(place), np.bincount(place, np.concatenate(sizes)).astype(np.int64)
+    votes = dict(zip(found.tolist(), zip(*(column.tolist() for column in said), strict=True), strict=True))
+    return _agreed(file, votes, data + int(said[1].sum()))
 
 
-__all__ = ["STRAY", "Misplaced", "homecoming", "misnamed", "misplaced_files"]
+def _by_majority(file: StoreFile, size: int, grid: int) -> Misplaced | None:
+    """Where a file begins by nearly all whole records of some parts of it, wherever in it they lie: bytes were put into
+    it or taken out.
+    """
+    votes: dict[int, tuple[int, int]] = {}
+    data = 0
+    source = file.open()
+    try:
+        for begin in range(0, file.size, max(file.size // _PARTS, _PART)):
+            stop = min(begin + _PART, file.size)
+            data += len(source.read_at(begin, stop - begin).rstrip(b"\0"))
+            for _, raw in whole_records(source, stretches=[(begin, stop)]):
+                home = (physical_of(raw) - grid) // size * size + grid
+                count, held = votes.get(home, (0, 0))
+                votes[home] = count + 1, held + len(raw)
+    finally:
+        source.close()
+    return _agreed(file, votes, data)
+
+
+def _agreed(file: StoreFile, votes: Mapping[int, tuple[int, int]], data: int) -> Misplaced | None:
+    """Return the home that nearly all records say; None where they do not agree.
+
+    Args:
+        votes: how many records say that the file begins at an offset, and their bytes.
+        data: bytes that the file holds, records or not, of which those must be a good part: it may be one page of many.
+    """
+    home = max(votes, key=lambda one: votes[one], default=0)
+    count, held = votes.get(home, (0, 0))
+    is_most = count >= max(_LEAST, (1 - _MOST_OTHERS) * sum(number for number, _ in votes.values()))
+    return Misplaced(file, home, count) if is_most and held * _OF_DATA >= data else None
+
+
+__all__ = ["STRAY", "Misplaced", "homecoming", "log_file_at", "misnamed", "misplaced_files"]

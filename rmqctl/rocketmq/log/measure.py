@@ -6,7 +6,8 @@ lengths read from the fields that the schema's plans locate (spec 2.1, 6.2).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.rocketmq.message import Magic
+from rmqctl.files.local import ByteSource, BytesSource
 from rmqctl.rocketmq.log.block import (
     Bytes8,
     Ints,
@@ -24,7 +26,9 @@ from rmqctl.rocketmq.log.block import (
     head_offsets,
     head_sizes,
 )
-from rmqctl.rocketmq.log.record import BODY_LENGTH, HOST_SHIFT, MAGIC_SPAN
+from rmqctl.rocketmq.log.crc import MASK, crc32
+from rmqctl.rocketmq.log.record import BODY_LENGTH, CRC_SPAN, HOST_SHIFT, MAGIC_SPAN, SMALLEST
+from rmqctl.rocketmq.store.files import StoreFile
 
 Flags = npt.NDArray[np.bool_]
 
@@ -325,3 +329,125 @@ def _sizes(one: Measured) -> tuple[int, int, int]:
 
 def _int_at(read: Read, at: int, size: int) -> int:
     return int.from_bytes(read(at, size), "big", signed=True)
+
+
+# --- whole records anywhere ---------------------------------------------------------------------------
+
+
+_PART = 4 << 20
+_NEAR, _FAR = 64 << 10, 8 << 20
+"""Bytes in front of a place in which a record that reaches it may begin, where none lies in the place that it names;
+how far the first of those is looked for.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What stands where a message magic does.
+
+    Attributes:
+        at: where its TOTALSIZE stands in the file.
+        raw: the record; of one that is not whole the first bytes.
+        is_whole: its lengths add up and its body has the CRC that it states; without a body its CRC is zero.
+    """
+
+    at: int
+    raw: bytes
+    is_whole: bool
+
+
+def records_anywhere(
+    source: ByteSource, base: int = -1, stretches: Sequence[tuple[int, int]] | None = None
+) -> Iterator[Found]:
+    """Yield every record of a file wherever it says that it lies, and what may be left of one, ascending.
+
+    Args:
+        base: physical offset of the first byte, -1 where nobody knows.
+        stretches: only what overlaps one of these parts of the file, ascending; None: all.
+    """
+    size = source.size()
+    wanted = sorted((max(a, 0), min(b, size)) for a, b in (stretches if stretches is not None else [(0, size)]))
+    if not wanted:
+        return
+    begins, ends = np.array(wanted, np.int64).T
+    for start, stop in _windows(source, base, wanted):
+        data = np.frombuffer(source.read_at(start, min(stop - start + PEEK, size - start)), np.uint8)
+        at = candidates(data)
+        at = at[at + start < stop]
+        total = gather(data, at, ">i4").astype(np.int64)
+        fits = (total >= SMALLEST) & (total <= MAX_RECORD) & (at + start + total <= size)
+        reach = np.where(fits, total, PEEK)
+        first = np.minimum(np.searchsorted(ends, at + start, side="right"), len(ends) - 1)
+        keep = (begins[first] < at + start + reach) & (ends[first] > at + start)
+        yield from _proven(source, start, measure(data, at[keep], size - start), size)
+
+
+def whole_records(
+    source: ByteSource, base: int = -1, stretches: Sequence[tuple[int, int]] | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the whole ones among them, each with its place in the file."""
+    return ((found.at, found.raw) for found in records_anywhere(source, base, stretches) if found.is_whole)
+
+
+def whole_among(files: Iterable[StoreFile], ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+    """Whole records of a log that overlap some ranges of physical offsets, with the offsets at which they lie."""
+    wanted = sorted(ranges)
+    for file in files:
+        inside = [(max(a - file.base, 0), min(b - file.base, file.size)) for a, b in wanted]
+        stretches = [(begin, end) for begin, end in inside if begin < end]
+        if stretches:
+            with closing(file.open()) as source:
+                yield from ((file.base + at, raw) for at, raw in whole_records(source, file.base, stretches))
+
+
+def is_whole_record(raw: bytes) -> bool:
+    """Whether the bytes are exactly one record that is whole by its own proof."""
+    return any(at == 0 and len(found) == len(raw) for at, found in whole_records(BytesSource(raw), stretches=[(0, 1)]))
+
+
+def _proven(source: ByteSource, start: int, measured: Measured, size: int) -> Iterator[Found]:
+    """Yield what stands at each candidate of a window."""
+
+    def read(place: int, count: int) -> bytes:
+        return source.read_at(start + place, count)
+
+    for row in range(len(measured.at)):
+        one, place = measured.take(slice(row, row + 1)), int(measured.at[row])
+        adds_up = bool(one.whole[0]) or (bool(one.needs[0]) and is_whole(read, one, size - start))
+        raw = read(place, int(one.total_size[0])) if adds_up else b""
+        if raw and _has_proof(raw, one):
+            yield Found(place + start, raw, is_whole=True)
+        else:
+            yield Found(place + start, raw[:PEEK] or read(place, PEEK), is_whole=False)
+
+
+def _windows(source: ByteSource, base: int, wanted: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Parts of a file in which records may begin that overlap the stretches; holes are left out."""
+    done = 0
+    for begin, end in wanted:
+        low = done if begin - done <= _NEAR else max(_in_front(source, base, begin), done)
+        for data_from, data_to in source.data_ranges(low, end):
+            at = max(data_from - PEEK, low, done)
+            while at < min(data_to, end):
+                stop = min(at + _PART, data_to, end)
+                yield at, stop
+                at = done = stop
+        done = max(done, end)
+
+
+def _in_front(source: ByteSource, base: int, begin: int) -> int:
+    """Return a place in front of which no record begins that reaches beyond ``begin``: that of a record at home."""
+    low = max(begin - _NEAR, 0)
+    data = np.frombuffer(source.read_at(low, begin - low), np.uint8)
+    found = records_at(data, low, base, len(data)) if base >= 0 else nothing_measured()
+    for at, size in zip(found.at[found.whole].tolist(), found.total_size[found.whole].tolist(), strict=True):
+        if _has_proof(data[at : at + size].tobytes(), found.take(found.at == at)):
+            return low + int(at)
+    return max(begin - _FAR, 0)
+
+
+def _has_proof(raw: bytes, one: Measured) -> bool:
+    """Whether the body of a record has the CRC that the record states."""
+    head = int(head_sizes()[int(one.variant[0])])
+    size = int.from_bytes(raw[head - BODY_LENGTH : head], "big")
+    return int.from_bytes(raw[CRC_SPAN], "big") == (crc32(raw[head : head + size]) & MASK if size else 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
@@ -92,6 +92,17 @@ def likely_variant(head: bytes | bytearray) -> int:
     """Return the variant of a record whose magic may be damaged: V1 and V2 differ in its last byte alone."""
     is_v2 = head[MAGIC_SPAN.stop - 1] == int(Magic.MESSAGE_V2) & 0xFF
     return flags_of(head) >> HOST_SHIFT & 3 | (4 if is_v2 else 0)
+
+
+def record_name(fields: Mapping[str, Any]) -> str:
+    """Return what a whole record is called in plans and books: what it says of its place, and the CRC of its body.
+
+    Args:
+        fields: of `decode_record`.
+    """
+    topic = fields["topic"].decode("utf-8", "backslashreplace")
+    place = f"{topic}/{fields['queue_id']}@{fields['queue_offset']} at {fields['physical_offset']}"
+    return f"{place} #{fields['body_crc'] & 0xFFFFFFFF:08x}"
 
 
 # --- bodies as the consumer sees them ---------------------------------------------------------------

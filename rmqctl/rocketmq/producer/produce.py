@@ -20,7 +20,7 @@ from rmqctl.producing import Room
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import LOCALHOST, Message, MessageRefused, PutResult, PutStatus
-from rmqctl.rocketmq.engine.putting import check_late, check_served, is_late
+from rmqctl.rocketmq.engine.putting import check_late, is_late
 from rmqctl.rocketmq.engine.record import ordered_text, prepare
 from rmqctl.rocketmq.producer.drafts import (
     THRESHOLD,
@@ -213,8 +213,6 @@ class _Maker:
             )
         if (draft.sys_flag & _INNER_BATCH or options.inner) and self._engine.topics.queues(topic) is None:
             self._engine.make_topic(topic, queue + 1, batch=True)
-        if not draft.ordered and not options.inner:  # what was dumped is stored as it was
-            check_served(topic, draft.sys_flag, self._engine.topics)
         body, flags = self._body(draft)
         sys_flag = draft.sys_flag & ~COMPRESSION | flags
         return Message(

@@ -22,7 +22,7 @@ from rmqctl.rocketmq.queues.ranges import minimum_4, minimum_5
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
 from rmqctl.rocketmq.recovery.databases import RocksQueueImage
 from rmqctl.rocketmq.recovery.images import FileImage, QueueImage
-from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore, image_of
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, OFFSET_DIGITS, QUEUES, QueueFiles, RocketMQStore
 
 RELEASE_5 = Release(5, 0, 0)
@@ -338,7 +338,7 @@ def queue_after_start(disk: QueueView) -> QueueView | None:
     found = disk.started.recovery
     if not found.starts or found.end is None:
         return None
-    image = image_of(found.images, disk.topic, disk.queue_id)
+    image = disk.started.images.get((disk.topic, disk.queue_id))
     view = QueueView(disk.started, disk.topic, disk.queue_id, log_end=found.end, is_sound=False)
     if image is not None:
         view.is_sound = not (image.removed or image.appended or image.lost or image.refused)

@@ -158,9 +158,10 @@ def queues_of(queues: Iterator[QueueFiles], dtype: np.dtype[Any] = UNIT) -> Iter
 # --- queue units looked up by -----------------------------------------------------------------------
 
 
-PAGE = 2048
-"""Units of one page."""
-_POOL_PAGES = 384
+PAGE, _LEAST_PAGE = 2048, 64
+"""Units of one page: as many as a few hundred queues allow, fewer where records of many queues lie side by side."""
+_POOL = 384 * PAGE
+"""Units of the pool; more only where even the smallest pages of a block find no room in it."""
 _RAW = np.dtype(f"V{UNIT.itemsize}")
 """A unit as bytes: copied at a third of the cost of its fields."""
 OpenQueue = Callable[[int], Queue | None]
@@ -177,7 +178,8 @@ class UnitPages:
     def __init__(self, open_queue: OpenQueue) -> None:
         self._open = open_queue
         self._slots: dict[_Key, int] = {}
-        self._pool = np.empty(_POOL_PAGES * PAGE, UNIT)
+        self._units = PAGE
+        self._pool = np.empty(_POOL, UNIT)
         self._page = self._shift = np.zeros(0, np.int64)
         """Of each queue the page of its last unit that was looked up, and what to add to a queue offset to get the
         place of its unit in the pool.
@@ -201,24 +203,33 @@ class UnitPages:
         if new > 0:
             none = np.full(max(new, len(self._page)), -1, np.int64)
             self._page, self._shift = np.append(self._page, none), np.append(self._shift, none)
-        page, shift = offset // PAGE, self._shift[queue]
+        page, shift = offset // self._units, self._shift[queue]
         rows = np.flatnonzero(self._page[queue] != page)
         if len(rows):
             rows = self._have(queue, page, rows)
+            if not len(rows):  # pages are smaller from now on
+                return self._raw(queue, offset)
             first = run_starts(queue[rows], page[rows])
             keys = zip(queue[rows[first]].tolist(), page[rows[first]].tolist(), strict=True)
             slots = np.array([self._slots[key] for key in keys], np.int64)
-            shift[rows] = (np.repeat(slots, np.diff(np.append(first, len(rows)))) - page[rows]) * PAGE
+            shift[rows] = (np.repeat(slots, np.diff(np.append(first, len(rows)))) - page[rows]) * self._units
             self._page[queue[rows]], self._shift[queue[rows]] = page[rows], shift[rows]
         found: npt.NDArray[np.void] = self._pool.view(_RAW).take(shift + offset)
         return found
 
     def _have(self, queue: Ints, page: Ints, rows: Ints) -> Ints:
-        """Have the pages of some rows in the pool; return the rows whose pages are new there: all, if it was full."""
+        """Have the pages of some rows in the pool; return the rows whose pages are new there: all, if it was full, and
+        none where pages have become smaller.
+        """
         wanted = dict.fromkeys(zip(queue[rows].tolist(), page[rows].tolist(), strict=True))
-        if len(self._slots) + len(wanted.keys() - self._slots.keys()) > len(self._pool) // PAGE:
+        if len(self._slots) + len(wanted.keys() - self._slots.keys()) > len(self._pool) // self._units:
             rows = np.arange(len(queue))
             wanted = dict.fromkeys(zip(queue.tolist(), page.tolist(), strict=True))
+            if 2 * len(wanted) * self._units > _POOL and self._units > _LEAST_PAGE:
+                self._units = max(_POOL // (2 * len(wanted)), _LEAST_PAGE)
+                self._slots = {}
+                self._page.fill(-1)
+                return rows[:0]
             self._make_room(wanted)
         for key in wanted:
             if key not in self._slots:
@@ -233,11 +244,12 @@ class UnitPages:
     def _make_room(self, wanted: Collection[_Key]) -> None:
         """Keep pages that are wanted, and none else; make a larger pool where hardly any other would find room."""
         kept = [key for key in wanted if key in self._slots]
-        pages = self._pool.view(np.uint8).reshape(-1, PAGE * UNIT.itemsize)
+        size = self._units * UNIT.itemsize
+        pages = self._pool.view(np.uint8)[: len(self._pool) // self._units * size].reshape(-1, size)
         old = pages[[self._slots[key] for key in kept]]
         if 4 * len(wanted) > 3 * len(pages):
-            self._pool = np.empty(2 * len(wanted) * PAGE, UNIT)
-            pages = self._pool.view(np.uint8).reshape(-1, PAGE * UNIT.itemsize)
+            self._pool = np.empty(2 * len(wanted) * self._units, UNIT)
+            pages = self._pool.view(np.uint8).reshape(-1, size)
         pages[: len(kept)] = old
         self._slots = {key: slot for slot, key in enumerate(kept)}
         self._page.fill(-1)
@@ -245,8 +257,9 @@ class UnitPages:
     def _load(self, key: _Key) -> None:
         number, page = key
         slot = self._slots[key] = len(self._slots)
-        room, queue = self._pool[slot * PAGE : (slot + 1) * PAGE].view(np.uint8), self._open(number)
-        done, begin, end = 0, page * PAGE * UNIT.itemsize, (page + 1) * PAGE * UNIT.itemsize
+        room = self._pool[slot * self._units : (slot + 1) * self._units].view(np.uint8)
+        queue, size = self._open(number), self._units * UNIT.itemsize
+        done, begin, end = 0, page * size, (page + 1) * size
         files = queue.files if queue is not None else []
         for file in files[max(bisect_right(files, begin, key=lambda f: f.base) - 1, 0) :]:
             if file.base >= end or queue is None:

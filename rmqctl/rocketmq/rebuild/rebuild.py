@@ -9,7 +9,7 @@ import errno
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +48,7 @@ from rmqctl.rocketmq.rebuild.unlogged import (
 )
 from rmqctl.rocketmq.state.config import PATH as CHECKPOINT
 from rmqctl.rocketmq.store.databases import MESSAGES
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
 from rmqctl.rocketmq.store.geometry import ENTRY, SLOT_SIZE, Geometry, IndexGeometry, geometry_of
 
 _SAMPLES = 5
@@ -329,21 +329,15 @@ class Rebuild:
 
     def remarks(self, found: Rebuilt) -> list[str]:
         """Return settings that nothing shows, and what a broker will undo; a sentence each, with the next step."""
-        conf, remarks = self.store.settings, []
-        if self.options.queues and "mappedFileSizeConsumeQueue" not in conf and not _has_files(self.store):
-            size = f"{self.geometry.queue_file_size:,} bytes"
-            remarks.append(f"no queue file shows how long queue files are, so the broker's default is taken: {size}")
-        if self.options.index and "maxIndexNum" not in conf and not any(e.size > 0 for e in self.store.index_files):
-            slots, entries = self.geometry.index_slots, self.geometry.index_entries
-            shape = f"{slots:,} slots and {entries:,} entries"
-            remarks.append(f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}")
-        remarks = [f"{sentence}; give --broker-conf FILE if this broker is set differently" for sentence in remarks]
+        kinds = {*((QUEUES,) if self.options.queues else ()), *((INDEX,) if self.options.index else ())}
+        kinds |= {BATCH_QUEUES} if found.built.queues.batch and self.options.queues else set()
+        remarks = list(assumed_sizes(self.store, kinds))
         delayed = (queue_id for topic, queue_id in found.built.queues.simple if topic == SCHEDULE_TOPIC.encode())
         remarks += filter(None, [assumed_levels(self.store, delayed)])
         if self.options.index and self.store.has_abort and not self.options.checkpoint:
             remarks.append(
                 "the store was not stopped cleanly: at its next start the broker deletes index files that are newer "
-                "than its checkpoint says; give --checkpoint, too, to keep them"
+                "than its checkpoint says; --apply lets it reach to these, with --into DIR give --checkpoint, too"
             )
         return remarks
 
@@ -437,8 +431,27 @@ class Rebuild:
                 shutil.rmtree(found.built.root / QUEUES / os.fsdecode(topic), ignore_errors=True)
 
 
-def _has_files(store: RocketMQStore) -> bool:
-    return not store.is_rocksdb and any(q.files(sizes=False)[0] for q in store.queues(QUEUES))
+def assumed_sizes(store: RocketMQStore, kinds: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each kind of file (a directory of the store) to be made whose size nothing shows."""
+    conf, geometry, advice = (
+        store.settings,
+        geometry_of(store),
+        "give --broker-conf FILE if this broker is set differently",
+    )
+    for kind, name, key, size in (
+        (QUEUES, "queue", "mappedFileSizeConsumeQueue", geometry.queue_file_size),
+        (BATCH_QUEUES, "batch queue", "mapperFileSizeBatchConsumeQueue", geometry.batch_queue_file_size),
+    ):
+        if kind in kinds and key not in conf and not _has_files(store, kind):
+            taken = f"so the broker's default is taken: {size:,} bytes"
+            yield f"no {name} file shows how long {name} files are, {taken}; {advice}"
+    if INDEX in kinds and "maxIndexNum" not in conf and not any(e.size > 0 for e in store.index_files):
+        shape = f"{geometry.index_slots:,} slots and {geometry.index_entries:,} entries"
+        yield f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}; {advice}"
+
+
+def _has_files(store: RocketMQStore, kind: str) -> bool:
+    return not store.is_rocksdb and any(q.files(sizes=False)[0] for q in store.queues(kind))
 
 
 def _heads(store: RocketMQStore) -> list[IndexHead]:

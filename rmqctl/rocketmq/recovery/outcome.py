@@ -80,6 +80,7 @@ class Recovery:
         databases: what is written into RocksDB, where that was asked; dispatched_from: physical offset from which on
             records are dispatched to it, where they are not there yet.
         emptied: databases in whose place the start makes empty ones, deleting their tables.
+        unknown_topics: topics with messages that the configuration does not name: the broker serves none of them.
     """
 
     release: Release
@@ -110,6 +111,7 @@ class Recovery:
     databases: list[DatabaseStart] = field(default_factory=list)
     dispatched_from: int = 0
     emptied: list[str] = field(default_factory=list)
+    unknown_topics: list[str] = field(default_factory=list)
 
     @property
     def starts(self) -> bool:
@@ -119,7 +121,7 @@ class Recovery:
     @property
     def is_harmless(self) -> bool:
         """The broker starts, has its log, no message is lost or kept from the consumers, and no database emptied."""
-        whole = self.missing is None and not self.emptied
+        whole = self.missing is None and not self.emptied and not self.unknown_topics
         return self.starts and whole and not self.lost and not self.undispatched.messages
 
     @property
@@ -165,6 +167,7 @@ def document(found: Recovery) -> Row:
         "lost": lost(found),
         "undispatched": undispatched(found),
         "waits": {"seconds": sum(found.waits().values()), "by_queue": found.waits()},
+        **({"unknown_topics": found.unknown_topics} if found.unknown_topics else {}),
         "redispatched": {"messages": found.redispatched, "index_keys": found.index_keys},
         **({"databases": [start.row() for start in found.databases]} if found.databases else {}),
         "queues": {f"{t}/{q}": {"min_offset": low, "max_offset": high} for t, q, low, high in found.ranges()},
@@ -254,6 +257,8 @@ def sentences(found: Recovery) -> Iterator[str]:
     yield f"  ends the log at {found.end:,}" + ("" if found.end_before else ": there is none")
     yield from _changes(found)
     yield from _losses(found)
+    if found.unknown_topics:
+        yield f"  SERVES NOTHING of topics that its configuration does not name: {', '.join(found.unknown_topics)}"
     for queue, seconds in found.waits().items():
         yield f"  waits {number_of(seconds, 'second')} for queue {queue}: its last file is never full, and has no room"
     entries = "1 index entry" if found.index_keys == 1 else f"{found.index_keys:,} index entries"

@@ -8,7 +8,7 @@ answer for all queues at once, a :class:`RecoveredStore` for those who go on to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,7 +81,7 @@ def queue_limits(store: RocketMQStore, *, processes: int | None = None) -> Limit
     started = _started(store, release_range(store).highest, processes)
     if started is None or not started.starts:
         return {(r.topic, r.queue_id): (r.min_offset, r.max_offset) for r in queue_rows(store, as_found=True)}
-    return {image.key[1:]: (image.min_offset, image.max_offset) for image in _queues_of(started)}
+    return {image.key[1:]: (image.min_offset, image.max_offset) for image in images_by_queue(started.images).values()}
 
 
 def _started(store: RocketMQStore, release: Release, processes: int | None) -> Recovery | None:
@@ -94,22 +94,19 @@ def can_replay(store: RocketMQStore) -> bool:
     return not store.is_running and not has_dledger_log(store)
 
 
-def image_of(images: list[QueueImage], topic: str, queue_id: int) -> QueueImage | None:
-    """Return the image of a queue; where there are two of a name, the one with messages."""
-    own = [image for image in images if image.key[1:] == (topic, queue_id)]
-    return max(own, key=lambda image: (image.max_offset > 0, image.key[0] == QUEUES), default=None)
-
-
-def _queues_of(started: Recovery) -> Iterator[QueueImage]:
-    """Yield one image a queue, by topic and id."""
-    for topic, queue_id in sorted({image.key[1:] for image in started.images}):
-        if (image := image_of(started.images, topic, queue_id)) is not None:
-            yield image
+def images_by_queue(images: Iterable[QueueImage]) -> dict[tuple[str, int], QueueImage]:
+    """Return one image a queue by topic and id, ascending; where there are two of a name, the one with messages."""
+    found: dict[tuple[str, int], QueueImage] = {}
+    for image in images:
+        other = found.setdefault(image.key[1:], image)
+        if (image.max_offset > 0, image.key[0] == QUEUES) > (other.max_offset > 0, other.key[0] == QUEUES):
+            found[image.key[1:]] = image
+    return dict(sorted(found.items()))
 
 
 def _rows_after(started: Recovery, database: QueueDatabase | None) -> list[QueueRow]:
     with LogReader(started.log_files) as log:
-        return [_row_of(image, log, started, database) for image in _queues_of(started)]
+        return [_row_of(image, log, started, database) for image in images_by_queue(started.images).values()]
 
 
 def _row_of(image: QueueImage, log: LogReader, started: Recovery, database: QueueDatabase | None) -> QueueRow:
@@ -192,6 +189,11 @@ class RecoveredStore:
             MissingExtra: the queues are in RocksDB, and its package is not installed.
         """
         return recover(self.store, self.release)
+
+    @cached_property
+    def images(self) -> dict[tuple[str, int], QueueImage]:
+        """The queues after such a start, by topic and id."""
+        return images_by_queue(self.recovery.images)
 
     def recovered_queues(self, topic: str) -> list[int]:
         """Queues of a topic after such a start, those without a message left out.

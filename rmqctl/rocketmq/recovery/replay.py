@@ -47,7 +47,7 @@ from rmqctl.rocketmq.recovery.proof import (
     proven,
     stop_finding,
 )
-from rmqctl.rocketmq.recovery.rules import Loaded, LoadFailure, RecoveryRules, load_store
+from rmqctl.rocketmq.recovery.rules import Loaded, LoadFailure, RecoveryRules, load_store, unknown_topics
 from rmqctl.rocketmq.state.config import read_checkpoint
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, lost_current
@@ -109,7 +109,7 @@ class _Replay:
     def __init__(self, store: RocketMQStore, release: Release, *, index: bool, processes: int) -> None:
         self.store, self.rules = store, RecoveryRules.of(release)
         self.geometry = geometry_of(store)
-        self.dispatch_rules = DispatchRules.of(store, release)
+        self.dispatch_rules = DispatchRules.of(store, release, starting=True)
         found = read_checkpoint(store)
         self.checkpoint = found[0] if found else dict.fromkeys(_FIELDS, 0)
         self.result = Recovery(release, normal=not store.has_abort)
@@ -413,6 +413,7 @@ class _Replay:
         gone = [f.name for f in result.log_files if cut is not None and f.base > cut]
         result.deleted = sorted({*result.deleted, *removed, *gone} - made)
         result.cuts = [*self._log_cuts(), *(c for image in result.images for c in image.cuts())]
+        result.unknown_topics = unknown_topics(self.store, {topic for topic, *_ in result.ranges()})
         result.lost = find_losses(result)
         begin, until = result.never_dispatched
         result.never_dispatched = begin, min(until, result.end or 0)

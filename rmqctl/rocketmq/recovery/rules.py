@@ -13,7 +13,14 @@ from enum import StrEnum
 
 from rmqctl.files.tree import Entry, Tree, read_all
 from rmqctl.release import Release
-from rmqctl.rocketmq.state.config import read_config, table
+from rmqctl.rocketmq.state.config import (
+    configured_topics,
+    has_stored_config,
+    is_own_topic,
+    queue_type,
+    read_config,
+)
+from rmqctl.rocketmq.state.releases import has_known_broker
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile, is_queue_id
 from rmqctl.rocketmq.store.geometry import Geometry
 
@@ -243,13 +250,22 @@ def _load_config(store: RocketMQStore) -> None:
             raise LoadFailure(f"neither {found.path} nor its .bak can be read")
 
 
+def unknown_topics(store: RocketMQStore, topics: Iterable[str]) -> list[str]:
+    """Topics that the configuration does not name, sorted: a broker answers TOPIC_NOT_EXIST to their consumers."""
+    known = configured_topics(store)
+    if known is None and (has_stored_config(store) or not has_known_broker(store)):
+        return []
+    own = {store.settings.get(name) for name in ("brokerName", "brokerClusterName")}
+    return sorted(t for t in topics if t not in (known or {}) and t not in own and not is_own_topic(t))
+
+
 def _check_types(store: RocketMQStore, kind: str, topics: Iterable[str]) -> None:
     """``ConsumeQueueStore.queueTypeShouldBe``: topics.json must name the kind of queue that the directory holds."""
     actual = "BatchCQ" if kind == BATCH_QUEUES else "SimpleCQ"
-    entries = table(read_config(store, "topics.json").document, "topicConfigTable")
+    entries = configured_topics(store)
+    if entries is None and (has_stored_config(store) or not has_known_broker(store)):
+        return
     for topic in topics:
-        entry = entries.get(topic)
-        attributes = entry.get("attributes") if isinstance(entry, dict) else None
-        wanted = attributes.get("queue.type", "SimpleCQ") if isinstance(attributes, dict) else "SimpleCQ"
+        wanted = queue_type((entries or {}).get(topic))
         if wanted != actual:
             raise LoadFailure(f"topics.json says that the queues of {topic} are {wanted}, but {kind}/{topic} is there")

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from rmqctl.files.tree import read_all
+from formats.layout import plan_of
+from formats.rocketmq.checkpoint import Checkpoint
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
+from rmqctl.errors import RmqctlError
+from rmqctl.files.tree import Entry, read_all
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, Step
 from rmqctl.rocketmq.findings.derived import QUEUE_ORPHAN
@@ -20,18 +25,33 @@ from rmqctl.rocketmq.findings.state import (
     CONFIG_CONSUMER_OFFSET,
     CONFIG_DELAY_OFFSET,
     CONFIG_FALLBACK,
+    CONFIG_NO_TOPICS,
     CONFIG_UNREADABLE,
 )
+from rmqctl.rocketmq.index import index_entries
 from rmqctl.rocketmq.queues.files import Queue, is_pre_blank
+from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.recovery.queue_ends import Limits, queue_limits
-from rmqctl.rocketmq.state.config import CONFIG, PATH, consumer_offsets, delay_offsets, read_config, table
+from rmqctl.rocketmq.state.config import (
+    CONFIG,
+    PATH,
+    consumer_offsets,
+    delay_offsets,
+    is_made_at_start,
+    queue_type,
+    read_checkpoint,
+    read_config,
+    table,
+)
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.geometry import read_header
 
-_SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+_RUN = plan_of(Checkpoint).runs[0]
+
 _DELAYS = f"{CONFIG}/delayOffset.json"
 TOPICS = f"{CONFIG}/topics.json"
-_SIMPLE = "SimpleCQ"
+_NO_TOPICS = (CONFIG_NO_TOPICS, CONFIG_UNREADABLE)
 Key = tuple[str, int]
 
 
@@ -46,7 +66,16 @@ def config_steps(
         processes: that read the log where a start on the store is replayed.
     """
     findings = list(findings)
+    lost = {f.topic or "" for f in findings if f.kind is QUEUE_ORPHAN}
+    topics = (
+        list(topic_steps(store, lost))
+        if lost or any(f.kind in _NO_TOPICS and f.file == TOPICS for f in findings)
+        else []
+    )
+    yield from topics
     for finding in findings:
+        if finding.file == TOPICS and topics:
+            continue
         if finding.kind is CONFIG_FALLBACK:
             yield _fallback(store, finding)
         elif finding.kind is CONFIG_UNREADABLE:
@@ -84,9 +113,7 @@ def replaced(store: RocketMQStore, path: str, content: bytes) -> Iterator[Edit]:
 def _made_again(store: RocketMQStore, finding: Finding, last_time: int) -> Step:
     """Make a file again that is lost with its .bak: from the queues where those show what was in it."""
     document: dict[str, Any] | None = None
-    if finding.file == TOPICS:
-        document, why = _topics(store), "topics and their number of queues as the queue directories show them"
-    elif finding.file == _DELAYS:
+    if finding.file == _DELAYS:
         document = {"offsetTable": _delivered(store, last_time)}
         why = "each level stands behind the last message that was due when the broker stopped"
     if document is None:
@@ -96,37 +123,56 @@ def _made_again(store: RocketMQStore, finding: Finding, last_time: int) -> Step:
     return Step(finding.kind.id, finding.file, "make the file anew", why, tuple(replaced(store, finding.file, content)))
 
 
-def _topics(store: RocketMQStore) -> dict[str, Any]:
-    """topics.json for the topics that have queues."""
+def _topics(store: RocketMQStore) -> dict[str, dict[str, Any]]:
+    """Settings of the topics that have queues, but for those that brokers make themselves."""
     most: dict[str, int] = {}
     batch = {q.topic for q in store.queues(BATCH_QUEUES)}
-    for kind in (QUEUES, BATCH_QUEUES):
-        for queue in store.queues(kind):
-            most[queue.topic] = max(most.get(queue.topic, 0), queue.queue_id + 1)
-    table = {topic: topic_settings(topic, count, batch=topic in batch) for topic, count in sorted(most.items())}
-    return {"dataVersion": {"counter": 1, "timestamp": 0}, "topicConfigTable": table}
+    for topic, queue_id in _queues(store):
+        if not is_made_at_start(topic):
+            most[topic] = max(most.get(topic, 0), queue_id + 1)
+    return {topic: topic_settings(topic, count, batch=topic in batch) for topic, count in sorted(most.items())}
 
 
-def topic_steps(store: RocketMQStore) -> Iterator[Step]:
-    """topics.json with the kind of queue that each topic's directories hold: a 5.x broker starts with no other."""
+def _queues(store: RocketMQStore) -> Iterator[Key]:
+    """Topic and id of every queue."""
+    for kind in (BATCH_QUEUES,) if store.is_rocksdb else (QUEUES, BATCH_QUEUES):
+        yield from ((queue.topic, queue.queue_id) for queue in store.queues(kind))
+    if store.is_rocksdb:
+        with suppress(RmqctlError), open_queues(store) as database:
+            yield from database.queues()
+
+
+def topic_steps(store: RocketMQStore, lost: Collection[str] = ()) -> Iterator[Step]:
+    """topics.json with the topics that have queues, each with the kind that its directories hold.
+
+    A broker serves no topic that it does not know, and one of 5.x starts with no other kind.
+
+    Args:
+        lost: topics that have queues and are not known; where there is no topics.json that are all.
+    """
     found = read_config(store, Path(TOPICS).name)
-    made, document = _topics(store), found.document if isinstance(found.document, dict) else {}
-    entries, changed = dict(table(document, "topicConfigTable")), []
-    for topic, right in made["topicConfigTable"].items():
+    document = found.document if isinstance(found.document, dict) else {}
+    entries, changed = dict(table(document, "topicConfigTable")), list[str]()
+    for topic, right in _topics(store).items():
         own = entries.get(topic)
-        attributes = own.get("attributes") if isinstance(own, dict) else None
-        attributes = attributes if isinstance(attributes, dict) else {}
-        kinds_of = (attributes.get("queue.type", _SIMPLE), right.get("attributes", {}).get("queue.type", _SIMPLE))
-        if kinds_of[0] != kinds_of[1]:
-            entries[topic] = {**own, "attributes": {**attributes, "queue.type": kinds_of[1]}} if own else right
+        if queue_type(own) != queue_type(right):
+            attributes = own.get("attributes") if isinstance(own, dict) else None
+            kind = {"queue.type": queue_type(right)}
+            entries[topic] = {**own, "attributes": {**(attributes or {}), **kind}} if own else right
+            changed.append(topic)
+        elif own is None and (topic in lost or not document):
+            entries[topic] = right
             changed.append(topic)
     if changed:
-        document = {**(document or made), "topicConfigTable": entries}
+        document = {**(document or {"dataVersion": {"counter": 1, "timestamp": 0}}), "topicConfigTable": entries}
         content = json.dumps(document, indent="\t", ensure_ascii=False).encode()
-        what = f"put topics right by their queue directories: {', '.join(changed)}"
-        why = "the file does not know what kind of queues they have, and a broker that finds others does not start"
-        kind = CONFIG_FALLBACK if found.error else QUEUE_ORPHAN
-        yield Step(kind.id, TOPICS, what, why, tuple(replaced(store, TOPICS, content)))
+        what = f"put topics right by their queues: {', '.join(changed)}"
+        why = (
+            "a broker serves no topic that the file does not know, and does not start where queues are of another kind"
+        )
+        kind_id = (CONFIG_FALLBACK if found.fallback else CONFIG_UNREADABLE) if found.error else QUEUE_ORPHAN
+        kind_id = CONFIG_NO_TOPICS if found.missing and not found.fallback else kind_id
+        yield Step(kind_id.id, TOPICS, what, why, tuple(replaced(store, TOPICS, content)))
 
 
 def topic_settings(topic: str, count: int, *, batch: bool = False) -> dict[str, Any]:
@@ -142,7 +188,7 @@ def _delivered(store: RocketMQStore, last_time: int) -> dict[str, int]:
     """For each delay level the first queue offset that was not due at ``last_time``."""
     found = {}
     for where in store.queues(QUEUES):
-        if where.topic == _SCHEDULE:
+        if where.topic == SCHEDULE_TOPIC:
             queue, offset = Queue.open(where), 0
             for file in queue.files:
                 for first, units in queue.chunks(file):
@@ -177,7 +223,7 @@ def _delays(store: RocketMQStore, findings: list[Finding], limits: Limits) -> It
     text = (read_all(store.tree, _DELAYS) or b"").decode("utf-8", "surrogateescape")
     new, moved = text, []
     for level, offset in delay_offsets(store).items():
-        low, high = limits.get((_SCHEDULE, level - 1), (0, 0))
+        low, high = limits.get((SCHEDULE_TOPIC, level - 1), (0, 0))
         right = min(max(offset, low), high)
         if level in levels and right != offset:
             new = _put(new, "offsetTable", level, offset, right)
@@ -214,3 +260,27 @@ def checkpoint_steps(store: RocketMQStore, findings: Iterable[Finding], director
         if edits:
             why = f"times of the last record of the log and of the last one with a queue unit; {wrong[0].message}"
             yield Step(wrong[0].kind.id, PATH, "write the checkpoint anew", why, edits)
+
+
+def _last_time(store: RocketMQStore, entry: Entry) -> int:
+    with closing(store.tree.open(entry.path)) as source:
+        return read_header(source)["end_timestamp"]
+
+
+def index_time_steps(store: RocketMQStore, step_id: str) -> Iterator[Step]:
+    """Yield the step to a checkpoint that promises the index as it will be, so that a start deletes no file of it.
+
+    Args:
+        store: as it will be, its index the one that the log gives.
+        step_id: of the step because of which a start would delete more.
+    """
+    known = read_checkpoint(store)
+    if known is None:
+        return
+    fields, size = known
+    fields["index_msg_timestamp"] = max((_last_time(store, entry) for entry in index_entries(store)), default=0)
+    content = _RUN.packer.pack(*(fields[name] for name in _RUN.names)).ljust(size, b"\0")
+    why = "after a crash brokers delete index files that are newer than the checkpoint says; these agree with the log"
+    yield Step(
+        step_id, PATH, "write the time up to which there is an index", why, tuple(replaced(store, PATH, content))
+    )

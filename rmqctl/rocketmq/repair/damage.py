@@ -74,7 +74,7 @@ class Break:
 
 
 @dataclass(slots=True)
-class _Run:
+class Run:
     """A queue so far: next offset, last record, how many records there were, and the first one with its offset."""
 
     next: int
@@ -96,7 +96,7 @@ class Holes:
 
     breaks: list[Break] = field(default_factory=list)
     unqueued: list[QueueReference] = field(default_factory=list)
-    runs: dict[Key, _Run] = field(default_factory=dict)
+    runs: dict[Key, Run] = field(default_factory=dict)
 
     def join(self, other: Holes) -> None:
         """Add the next stretch of the log."""
@@ -138,7 +138,7 @@ class Holes:
         if begin == 0:
             late = {key: run for key, run in self.runs.items() if run.first_offset > 0}
             found |= {run.first for run in late.values()}
-            alone: dict[int, list[tuple[Key, _Run]]] = {}
+            alone: dict[int, list[tuple[Key, Run]]] = {}
             for key, run in self.runs.items():
                 if run.count == 1:
                     alone.setdefault(run.next, []).append((key, run))
@@ -202,7 +202,7 @@ class HoleFinder:
         self._breaks: list[Break] = []
         self._unqueued: list[QueueReference] = []
         self._ids = ids
-        self._runs: dict[tuple[int, int], _Run] = {}
+        self._runs: dict[tuple[int, int], Run] = {}
 
     def found(self) -> Holes:
         """Return what was found, with queues by name."""
@@ -213,10 +213,11 @@ class HoleFinder:
         block = found.block
         if not len(block):
             return
+        in_place = block["physical_offset"] == block.physical  # others say nothing about the order of the log here
         unqueued = np.isin(block["sys_flag"] & TRANSACTION, UNQUEUED)
         if unqueued.any():
-            self._note_unqueued(found, np.flatnonzero(unqueued & (block["queue_offset"] >= 0)))
-        rows = np.flatnonzero(~unqueued)
+            self._note_unqueued(found, np.flatnonzero(unqueued & in_place & (block["queue_offset"] >= 0)))
+        rows = np.flatnonzero(~unqueued & in_place)
         if not len(rows):
             return
         topics, queues = found.topics(self._ids)[rows], block["queue_id"][rows].astype(np.int64)
@@ -229,7 +230,7 @@ class HoleFinder:
         for start, stop in zip(first.tolist(), [*first[1:].tolist(), len(rows)], strict=True):
             key = int(topics[start]), int(queues[start])
             low = int(offset[start])
-            run = self._runs.setdefault(key, _Run(low, -1, 0, int(physical[start]), low))
+            run = self._runs.setdefault(key, Run(low, -1, 0, int(physical[start]), low))
             expected[start], before[start] = run.next, run.last
             run.next, run.last, run.count = int(after[stop - 1]), int(physical[stop - 1]), run.count + stop - start
         for i in np.flatnonzero(offset != expected).tolist():
@@ -287,6 +288,7 @@ _RECORDS = (
     LOG_STORE_TIME, LOG_COMPRESSION, LOG_TOPIC, LOG_QUEUE_OFFSET, LOG_PORT,
 )  # fmt: skip
 _COMPRESSED = int(SysFlag.COMPRESSED)
+_BLANK = 8
 _FEW_UNFLAGGED = 4
 """More bodies of a topic that are compressed and do not say so are the work of a producer, not of damage."""
 
@@ -297,18 +299,23 @@ class LogGap:
 
     Attributes:
         begin, end: physical offsets.
+        setting: what a record in its place takes over from its neighbour.
         ends_file: the range reaches to the end of its file, and a later file has data.
         is_tail: nothing sound follows it.
-        setting: what a record in its place takes over from its neighbour.
     """
 
     finding: Finding
     file: StoreFile
     begin: int
     end: int
-    ends_file: bool
-    is_tail: bool
     setting: Setting
+    ends_file: bool = False
+    is_tail: bool = False
+
+    @property
+    def limit(self) -> int:
+        """Where the range ends in which records may have been; at the end of the log that is the end of the file."""
+        return self.file.base + self.file.size if self.is_tail else self.end
 
 
 @dataclass(slots=True)
@@ -325,6 +332,9 @@ class LogDamage:
         strayed: records that the ones around prove to belong elsewhere, with the right place.
         doubtful: records that the others of their queue do not bear out, by physical offset.
         beside: places in queues next to a record that no record takes.
+        misplaced: runs of records that lie elsewhere than they say.
+        rooms: what is left of files after their blank records.
+        order: how queue offsets run through the records that lie where they say.
         unqueued: whole records whose flags say that they get no queue unit, with their own queue offset.
         compressions: how many compressed records name each type.
         end: physical offset after the last record, 0 without one.
@@ -340,6 +350,9 @@ class LogDamage:
     strayed: dict[int, QueueReference] = field(default_factory=dict)
     doubtful: frozenset[int] = frozenset()
     beside: frozenset[tuple[str, int, int]] = frozenset()
+    misplaced: list[LogGap] = field(default_factory=list)
+    rooms: list[Range] = field(default_factory=list)
+    order: Holes = field(default_factory=Holes)
     unqueued: list[QueueReference] = field(default_factory=list)
     compressions: Counter[int] = field(default_factory=Counter)
     end: int = 0
@@ -347,9 +360,16 @@ class LogDamage:
 
     def ranges(self) -> Iterable[Range]:
         """Ranges of the log of which it matters which units point there."""
-        yield from ((g.begin, g.end) for g in self.gaps)
+        yield from ((g.begin, g.limit) for g in (*self.gaps, *self.misplaced))
+        yield from self.stale_ranges()
         yield from ((at, at + 1) for at in {*self.records, *self.strayed, *(c.physical for c in self.unqueued)})
         yield from ((at, at + 1) for at in {*self.doubtful, *(m.physical for m in self.missing)})
+
+    def stale_ranges(self) -> Iterator[Range]:
+        """Where old records lie after the end of the log."""
+        for finding in self.stale:
+            begin = finding.physical_offset or 0
+            yield begin, begin + finding.size
 
     def note(self, findings: Iterable[Finding]) -> None:
         """Note what is wrong with whole records."""
@@ -365,7 +385,7 @@ class Sight:
     Attributes:
         file: that the split is of.
         damage: without what only the whole log shows.
-        in_front: gaps that no record of the split lies in front of.
+        in_front: gaps and misplaced records that no record of the split lies in front of.
         setting: of its last record; None without one.
     """
 
@@ -388,6 +408,8 @@ class DamageWitness:
         """Take a block of the split and what its checks say."""
         block = found.block
         self._holes.block(found)
+        self._misplaced(findings, block)
+        self._found.rooms += [(block.base + b.position + _BLANK, block.base + b.end) for b in block.blanks]
         resumed = {g.position for g in block.gaps if g.resumed}
         blanks = {b.position for b in block.blanks}
         for finding in findings:
@@ -401,7 +423,7 @@ class DamageWitness:
         if len(block):
             flags = block["sys_flag"]
             self._found.compressions.update((flags[(flags & _COMPRESSED) != 0] >> 8 & 7).tolist())
-            self._last = block.raw(len(block) - 1)
+            self._last = self._in_place(block, len(block))
             self._found.end = int(block.physical[-1] + block.total_size[-1])
             self._found.last_time = int(block["store_timestamp"][-1])
 
@@ -410,16 +432,36 @@ class DamageWitness:
         last = setting_of(self._last) if self._last is not None else None
         return Sight(self.context.file, self._found, self._holes.found(), self._in_front, last)
 
+    def _misplaced(self, findings: list[Finding], block: Block) -> None:
+        """Take the records that say they lie elsewhere, those that follow each other as one run."""
+        stated, found = block["physical_offset"], self._found.misplaced
+        by_place = {f.physical_offset: f for f in findings if f.kind is LOG_PHYSICAL_OFFSET}
+        for row in np.flatnonzero(stated != block.physical).tolist():
+            begin = int(block.physical[row])
+            end = begin + int(block.total_size[row])
+            if found and found[-1].end == begin:
+                found[-1].end = end
+            elif begin in by_place:
+                record = self._in_place(block, row)
+                setting = setting_of(record or self._in_place(block, len(block)) or block.raw(row))
+                found.append(LogGap(by_place[begin], self.context.file, begin, end, setting))
+                if record is None:
+                    self._in_front.append(found[-1])
+
+    def _in_place(self, block: Block, row: int) -> bytes | None:
+        """Return the last record in front of a row that lies where it says."""
+        rows = np.flatnonzero(block["physical_offset"][:row] == block.physical[:row])
+        return block.raw(int(rows[-1])) if len(rows) else self._last
+
     def _gap(self, finding: Finding, block: Block, resumed: bool) -> None:
         file = self.context.file
         begin = file.base + finding.offset
         ends_file = not resumed and self.context.followed
         end = file.base + file.size if ends_file else begin + finding.size
-        before = int(np.searchsorted(block.position, finding.offset)) - 1
-        record = block.raw(before) if before >= 0 else self._last
+        record = self._in_place(block, int(np.searchsorted(block.position, finding.offset)))
         known = record or (block.raw(0) if len(block) else None)
         setting = setting_of(known) if known else Setting()
-        gap = LogGap(finding, file, begin, end, ends_file, not resumed and not ends_file, setting)
+        gap = LogGap(finding, file, begin, end, setting, ends_file, not resumed and not ends_file)
         self._found.gaps.append(gap)
         if record is None:
             self._in_front.append(gap)
@@ -468,6 +510,12 @@ def _joined(store: RocketMQStore, sights: Iterable[Sight], log: LogJoin, missing
         for gap in sight.in_front:
             gap.setting = last or gap.setting
         found.gaps += own.gaps
+        for run in own.misplaced:
+            if found.misplaced and found.misplaced[-1].end == run.begin and found.misplaced[-1].file == run.file:
+                found.misplaced[-1].end = run.end
+            else:
+                found.misplaced.append(replace(run))
+        found.rooms += own.rooms
         found.blanks += own.blanks
         found.stale += own.stale
         for findings in own.records.values():
@@ -480,7 +528,7 @@ def _joined(store: RocketMQStore, sights: Iterable[Sight], log: LogJoin, missing
     found.holes, found.strayed, found.unqueued = holes.holes, holes.strayed(), holes.unqueued
     begin = store.log_files[0].base if store.log_files else 0
     found.doubtful, found.beside = holes.doubtful(begin), holes.beside()
-    found.gaps = _merged(found.gaps)
+    found.gaps, found.order = _merged(found.gaps), holes
     return found
 
 

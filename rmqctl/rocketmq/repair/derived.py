@@ -25,6 +25,7 @@ from rmqctl.errors import RmqctlError
 from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.files.tree import read_all
 from rmqctl.findings import Finding, Severity
+from rmqctl.installation import line_for_extra
 from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step, changes
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
 from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DATABASE, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
@@ -392,7 +393,7 @@ def _topic_row(store: RocketMQStore, path: str, family: str, key: bytes) -> byte
 
 def _mended(store: RocketMQStore, path: str, finding: Finding, directory: Path) -> Step:
     if not can_read():
-        why = "the extra rocksdb is not installed, which writes databases: pip install 'rmqctl[rocksdb]'"
+        why = f"the extra rocksdb is not installed, which writes databases: {line_for_extra('rocksdb')}"
         return Step(finding.kind.id, path, f"left as it is: {finding.message}", why)
     in_log = path in (QUEUES, SEPARATE_QUEUES, MESSAGES)
     with open_old(store, path, directory) as old:

@@ -21,19 +21,29 @@ from rmqctl.files.tree import Entry, LocalTree
 from rmqctl.findings import Finding
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step
 from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DIRECTORY, QUEUE_FILE_LENGTH, QUEUE_FILE_NAME
-from rmqctl.rocketmq.findings.log import LOG_FILE_LENGTH, LOG_FILE_NAME, LOG_GAP, LOG_MISSING, LOG_PHYSICAL_OFFSET
+from rmqctl.rocketmq.findings.log import (
+    LOG_FILE_LENGTH,
+    LOG_FILE_NAME,
+    LOG_GAP,
+    LOG_MISSING,
+    LOG_PHYSICAL_OFFSET,
+    LOG_QUEUE_OFFSET,
+    LOG_STORE_TIME,
+)  # fmt: skip
 from rmqctl.rocketmq.findings.state import FILE_EMPTY, FILE_STRAY, FILE_UNREADABLE, TIMER_LOG
 from rmqctl.rocketmq.index import index_entries
 from rmqctl.rocketmq.log.block import GapKind
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, has_data, homecoming, misplaced_files
-from rmqctl.rocketmq.log.record import SMALLEST, LogReader
+from rmqctl.rocketmq.log.measure import whole_records
+from rmqctl.rocketmq.log.record import SMALLEST, LogReader, physical_of
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of
 from rmqctl.rocketmq.repair.damage import Break, LogDamage, setting_of
+from rmqctl.rocketmq.repair.displaced import place_of
 from rmqctl.rocketmq.repair.gaps import bridge
 from rmqctl.rocketmq.repair.log_repair import Replica
 from rmqctl.rocketmq.repair.placeholder import Setting
-from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, QueueReference, QueueReferences, references_into
+from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Place, QueueReference, QueueReferences, references_into
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     COMMIT_LOG,
@@ -104,6 +114,9 @@ def _holds_own(file: StoreFile, others: LogReader, *, or_damage: bool) -> bool:
                 return True
             for stated, begin, count in zip(block["physical_offset"], block.at, block.total_size, strict=True):
                 if others.read(int(stated), int(count)) != block.data[begin : begin + count].tobytes():
+                    return True
+            for _, raw in whole_records(source, stretches=[(gap.position, gap.end) for gap in block.gaps]):
+                if others.read(physical_of(raw), len(raw)) != raw:
                     return True
     finally:
         source.close()
@@ -314,7 +327,8 @@ def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
     if moved:
         yield _renamed(moved)
     for one in found:
-        if one not in moved:
+        is_named = one.file.base != STRAY and one.file.base % one.file.size == one.home % one.file.size
+        if one not in moved and not (is_named and _holds_records(store, one.file.name)):
             why = f"its {number_of(one.records, 'record', 'say')} that {one.name} is their file, which is there"
             yield Step(_id(one), one.file.name, "move to quarantine", why, (Quarantine(one.file.name),))
 
@@ -330,6 +344,68 @@ def _renamed(moved: list[Misplaced]) -> Step:
     names = ", ".join(f"{one.file.name} as {one.name.rpartition('/')[2]}" for one in moved)
     why = f"{number_of(records, 'record', 'say')} so, and no other file has that place"
     return Step(_id(moved[0]), moved[0].file.name, f"give it its right name: {names}", why, (*away, *back))
+
+
+# --- files of another broker's log in the place of one's own ---------------------------------------
+
+_PARTS, _PART = 16, 64 << 10
+"""How many parts of a file are compared with the queues, and bytes of each."""
+_LEAST, _MOST_OWN = 3, 0.1
+"""Records and units that must be there to judge by; the part of the records that units may lead to by chance."""
+
+
+def foreign_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
+    """Move such files away; what the queues know of the messages that were there gets placeholders.
+
+    Their records are whole, and lie where they say. But no unit of the queues leads to one of them, and store times or
+    queue offsets break where the file begins or ends.
+
+    Args:
+        findings: of a verification of the store.
+    """
+    breaks = {f.file for f in findings if f.kind in (LOG_STORE_TIME, LOG_QUEUE_OFFSET)}
+    files = store.log_files
+    beside = {
+        file.name for number, file in enumerate(files) for near in files[number : number + 2] if near.name in breaks
+    }
+    for file in files:
+        if file.name in beside and not file.lead and (records := _foreign(store, file)):
+            why = (
+                f"no unit of the queues leads to one of {number_of(records, 'record')} of it that were looked at, "
+                "and its store times or queue offsets do not go with the files beside it"
+            )
+            yield Step(
+                LOG_QUEUE_OFFSET.id,
+                file.name,
+                "move another broker's file to quarantine",
+                why,
+                (Quarantine(file.name),),
+            )
+
+
+def _foreign(store: RocketMQStore, file: StoreFile) -> int:
+    """How many records of a file were looked at that show it to be another broker's; 0 for one of this log."""
+    step = max(file.size // _PARTS, _PART)
+    ranges = [(file.base + at, file.base + min(at + _PART, file.size)) for at in range(0, file.size, step)]
+    claims = references_into(store, ranges)
+    units = {(c.physical, c.place) for c in claims.every() if not c.topic.startswith(LIGHT_QUEUE)}
+    records = {found for begin, end in ranges for found in _records(file, begin, end)}
+    is_enough = min(len(units), len(records)) >= _LEAST
+    return len(records) if is_enough and len(units & records) <= _MOST_OWN * len(records) else 0
+
+
+def _records(file: StoreFile, begin: int, end: int) -> Iterator[tuple[int, Place]]:
+    """Records of a part of a file that lie where they say, with their places in queues."""
+    source = file.open()
+    try:
+        for block in scan(source, Extent(file.name, file.base, begin - file.base, end - file.base)):
+            for row in np.flatnonzero(block["physical_offset"] == block.physical).tolist():
+                yield int(block.physical[row]), place_of(block.record(row))
+    finally:
+        source.close()
+
+
+# --- directories of queues under a wrong name get their right one -----------------------------------
 
 
 def misnamed_queue_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:

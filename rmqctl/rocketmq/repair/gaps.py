@@ -18,9 +18,11 @@ from formats.rocketmq.dledger import DLedgerEntry
 from formats.rocketmq.message import Magic
 from formats.rocketmq.property_crc import SIZE
 from rmqctl.repair.edits import Step
+from rmqctl.rocketmq.log.measure import is_whole_record
 from rmqctl.rocketmq.log.record import MAGIC_AT, SMALLEST, total_size_of
 from rmqctl.rocketmq.repair.damage import LogGap
-from rmqctl.rocketmq.repair.heal import heal
+from rmqctl.rocketmq.repair.displaced import place_of
+from rmqctl.rocketmq.repair.heal import Healed, heal
 from rmqctl.rocketmq.repair.log_repair import LogRepair, left
 from rmqctl.rocketmq.repair.placeholder import Setting, blank, filler, placeholder
 from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, QueueReference
@@ -247,10 +249,14 @@ class GapPiece:
 
 
 class GapMender:
-    """Decides for each gap, and for each record that it held, which way is taken."""
+    """Decides for each gap, and for each record that it held, which way is taken.
 
-    def __init__(self, repair: LogRepair) -> None:
-        self.repair = repair
+    Args:
+        own: physical offsets of records that lie in their place and say another.
+    """
+
+    def __init__(self, repair: LogRepair, own: Iterable[int] = ()) -> None:
+        self.repair, self.own = repair, own
         self._placed: set[tuple[str, int, int]] = set()
 
     def steps(self, gap: LogGap) -> Iterator[Step]:
@@ -274,8 +280,8 @@ class GapMender:
     def _pieces(self, gap: LogGap) -> list[GapPiece]:
         """Return the gap divided into the records that it held, as far as anything says it."""
         found: list[GapPiece] = []
-        at, limit = gap.begin, gap.file.base + gap.file.size if gap.is_tail else gap.end
-        for claim in self.repair.claims.inside(gap.begin, limit):
+        at = gap.begin
+        for claim in self.repair.claims.inside(gap.begin, gap.limit):
             found += self._unclaimed(at, claim.physical)
             found.append(GapPiece(claim.physical, claim.end, claim))
             at = claim.end
@@ -303,16 +309,21 @@ class GapMender:
         found = []
         while begin < end:
             stated = total_size_of(self.repair.log.read(begin, MAGIC_AT))
-            inner = SMALLEST <= stated < end - begin and heal(self.repair.log.read(begin, stated), begin) is not None
+            inner = SMALLEST <= stated < end - begin and self._heal(begin, stated, None) is not None
             stop = begin + stated if inner else end
             found.append(GapPiece(begin, stop, None))
             begin = stop
         return found
 
+    def _heal(self, begin: int, size: int, claim: QueueReference | None) -> Healed | None:
+        """Return what a record was; one that is whole as it lies here is another's."""
+        raw = self.repair.log.read(begin, size)
+        return heal(raw, begin, claim) if not is_whole_record(raw) else None
+
     def _healed(self, gap: LogGap, piece: GapPiece) -> Step | None:
         raw = self.repair.log.read(piece.begin, piece.end - piece.begin)
-        for claim in (piece.claim, *self._only_missing(gap, piece)):
-            healed = heal(raw, piece.begin, claim)
+        for claim in (piece.claim, *self._only_missing(gap, piece)) if self.repair.heals(piece.begin) else ():
+            healed = self._heal(piece.begin, len(raw), claim)
             if healed is not None:
                 edits = self.repair.edits(piece.begin, raw, healed.record)
                 return Step(gap.finding.kind.id, gap.file.name, healed.what(piece.begin), healed.proof, edits)
@@ -363,7 +374,8 @@ class GapMender:
         """Places in queues of all messages whose place in a gap is known."""
         damage, claims = self.repair.damage, self.repair.claims
         inside = (claim for gap in damage.gaps for claim in claims.inside(gap.begin, gap.end))
-        return {(c.topic, c.queue_id, c.queue_offset) for c in inside}
+        healed = (place_of(found) for at in self.own if (found := self.repair.log.fields(at)) is not None)
+        return {*(c.place for c in inside), *healed}
 
     def _bridged(self, gap: LogGap, begin: int, end: int, made: Bridge) -> Step:
         raw = self.repair.log.read(begin, len(made.data))

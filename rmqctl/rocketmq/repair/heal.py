@@ -43,6 +43,7 @@ from rmqctl.rocketmq.log.record import (
     head_offset,
     likely_variant,
     magic_of,
+    physical_of,
     variant_of,
     why_not_inflated,
 )
@@ -364,6 +365,8 @@ def _with_flags(raw: bytes, flags: int, what: str, why: str) -> Mended:
 
 _YEARS = 10 * 365 * 86_400_000  # ms
 _PLACE = {"QUEUEID", "QUEUEOFFSET", "TOPIC"}
+_NO_LOG = 1 << 48
+"""No log is that long."""
 _LENGTHS = {"BODYLEN", "TOPICLEN", "PROPLEN"}
 
 
@@ -386,10 +389,28 @@ class Healed:
         return f"heal the record at {physical}: {', '.join(self.fields) or 'nothing to change'}"
 
 
+def names_place(physical: int) -> bool:
+    """Whether a PHYSICALOFFSET names a place in some log; zero and garbage are what destroyed fields say."""
+    return 0 < physical < _NO_LOG
+
+
+def _names_queue(raw: bytes, claim: QueueReference | None) -> bool:
+    """Whether a PHYSICALOFFSET of zero goes with a place in a queue that is not the claimed one, nor zero: the first
+    record of another log.
+    """
+    if claim is None or physical_of(raw):
+        return False
+    at, size = head_offset("queue_id", 0), 4
+    queue_id = int.from_bytes(raw[at : at + size], "big")
+    return queue_id not in (0, claim.queue_id)
+
+
 def heal(raw: bytes, physical: int, claim: QueueReference | None = None) -> Healed | None:
     """Return the record that ``raw`` was, or None if nothing proves what it was.
 
-    Of the ways to lay out the bytes the one with the fewest corrections counts, if it is the only one with so few.
+    Of the ways to lay out the bytes the one with the fewest corrections counts, if it is the only one with so few. A
+    record that names another place, of this log or of another, and does not agree in everything else with the unit,
+    is none of this place.
 
     Args:
         raw: the bytes from the record's begin to its end, both known.
@@ -398,13 +419,15 @@ def heal(raw: bytes, physical: int, claim: QueueReference | None = None) -> Heal
     """
     if len(raw) < SMALLEST:
         return None
+    stated = physical_of(raw)
+    elsewhere = stated != physical and (names_place(stated) or _names_queue(raw, claim))
     proven: dict[bytes, Healed] = {}
     fewest = 0
     for layout in layouts(raw, claim.topic_bytes if claim else None):
         if proven and len(layout.changed) > fewest:
             break
         found = _laid_out(raw, physical, claim, layout)
-        if found is not None:
+        if found is not None and not (elsewhere and (claim is None or _PLACE & set(found.fields))):
             proven.setdefault(found.record, found)
             fewest = len(layout.changed)
     if len(proven) > 1:  # the host bits of an IPv6 address beside an IPv4 one may be swapped: all lengths are equal
@@ -433,7 +456,7 @@ def _laid_out(raw: bytes, physical: int, claim: QueueReference | None, layout: R
     lengths = _LENGTHS & set(fields)
     if lengths and not is_clean(bytes(record[layout.properties_at :])):
         return None
-    body = prove_body(record, layout, exact="SYSFLAG" in fields or len(lengths) > (1 if claim else 0))
+    body = prove_body(record, layout, exact=_is_guess(fields, has_unit=claim is not None))
     if body is None:
         return None
     if claim is not None and not _PLACE & set(fields) and flags_of(raw) & TRANSACTION in UNQUEUED:
@@ -443,6 +466,12 @@ def _laid_out(raw: bytes, physical: int, claim: QueueReference | None, layout: R
     if body.correction is not None:
         fields.append("BODYCRC" if body.correction.at < 0 else "body")
     return Healed(bytes(record), tuple(fields), _proof(layout, claim, body))
+
+
+def _is_guess(fields: list[str], *, has_unit: bool) -> bool:
+    """Whether so much of a header had to be corrected that only a body which fits as it is proves the rest."""
+    places, lengths = (_PLACE | {"PHYSICALOFFSET"}) & set(fields), _LENGTHS & set(fields)
+    return "SYSFLAG" in fields or len(lengths) > (1 if has_unit else 0) or len(places) > 2
 
 
 def _put(record: bytearray, fields: list[str], name: str, at: int, value: bytes) -> None:

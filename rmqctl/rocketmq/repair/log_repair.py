@@ -136,6 +136,7 @@ class LogRepair:
         claims: queue units that point at damage.
         log: its records by offset.
         replica: another store of the same group, or None.
+        unhealed: physical offsets of records that are not healed; None: none is.
     """
 
     store: RocketMQStore
@@ -144,6 +145,11 @@ class LogRepair:
     log: LogReader
     replica: Replica | None = None
     body_damage: BodyDamage = BodyDamage.PLACEHOLDER
+    unhealed: frozenset[int] | None = frozenset()
+
+    def heals(self, physical: int) -> bool:
+        """Whether a damaged record may be healed."""
+        return self.unhealed is not None and physical not in self.unhealed
 
     def edits(self, physical: int, before: bytes, after: bytes) -> tuple[Edit, ...]:
         """Return overwrites from the bytes at an offset of the log to others; ``after`` may be shorter."""

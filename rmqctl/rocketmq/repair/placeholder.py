@@ -7,13 +7,15 @@ A filler belongs to no queue: brokers never dispatch rollback records (CommitLog
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from formats.rocketmq.message import (
     COMPRESSION,
     HOSTS,
     ROLLBACK,
+    TRANSACTION,
     BlankRecord,
     Magic,
     SysFlag,
@@ -21,7 +23,7 @@ from formats.rocketmq.message import (
     encode_record,
     record_plan,
 )
-from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties
+from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties, split_properties
 from formats.text import java_hash
 from rmqctl.rocketmq.repair.queue_references import QueueReference
 
@@ -95,6 +97,29 @@ def filler(physical: int, size: int, setting: Setting) -> bytes | None:
         if record is not None:
             return record
     return None
+
+
+def is_filler(fields: Mapping[str, Any]) -> bool:
+    """Whether a record fills room for which no message is known.
+
+    Args:
+        fields: of `decode_record`.
+    """
+    is_rollback = fields["sys_flag"] & TRANSACTION == ROLLBACK
+    return is_rollback and (fields["topic"] == FILLER_TOPIC or (fields["topic"] == b"R" and _says_so(fields["body"])))
+
+
+def is_stand_in(fields: Mapping[str, Any]) -> bool:
+    """Whether a record says of itself that it stands where others were destroyed: by its property, or where there was
+    no room for one by its body.
+    """
+    names = {name for name, _ in split_properties(fields["properties"])}
+    return not names.isdisjoint((MARK, SHORT_MARK)) or is_filler(fields) or _says_so(fields["body"])
+
+
+def _says_so(body: bytes) -> bool:
+    text = body.rstrip(b"\0")
+    return bool(text) and _TEXT.startswith(text) and (text == _TEXT or len(text) == len(body))
 
 
 def blank(size: int) -> bytes:

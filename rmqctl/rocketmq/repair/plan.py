@@ -7,22 +7,32 @@ healed, restored from a replica, bridged, or cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Finding, Severity
+from rmqctl.repair.books import Books
 from rmqctl.repair.edits import Overwrite, Plan, Quarantine, Step
 from rmqctl.repair.preconditions import Confines
-from rmqctl.rocketmq.findings.derived import INDEX_COVERAGE, INDEX_ENTRY, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
+from rmqctl.rocketmq.findings.derived import (
+    INDEX_COVERAGE,
+    INDEX_ENTRY,
+    INDEX_NEWER,
+    QUEUE_ORPHAN,
+    QUEUE_UNDISPATCHED,
+)
+from rmqctl.rocketmq.log.commitlog import log_file_at
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.rebuild.compare import FileDifference
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.replay import recover
-from rmqctl.rocketmq.repair.config import TOPICS, checkpoint_steps, config_steps, topic_steps
+from rmqctl.rocketmq.recovery.rules import has_dledger_log
+from rmqctl.rocketmq.repair.books import books_of
+from rmqctl.rocketmq.repair.config import TOPICS, checkpoint_steps, config_steps, index_time_steps, topic_steps
 from rmqctl.rocketmq.repair.damage import DamageWitness, LogDamage, seen, survey
 from rmqctl.rocketmq.repair.derived import (
     database_steps,
@@ -32,8 +42,10 @@ from rmqctl.rocketmq.repair.derived import (
     timer_steps,
     topic_of,
 )
+from rmqctl.rocketmq.repair.displaced import Whereabouts, naming_losses
 from rmqctl.rocketmq.repair.files import (
     expired_steps,
+    foreign_steps,
     hollow_steps,
     misnamed_queue_steps,
     misplaced_steps,
@@ -46,15 +58,43 @@ from rmqctl.rocketmq.repair.gaps import GapMender
 from rmqctl.rocketmq.repair.log_repair import BodyDamage, LogRepair, Replica, left
 from rmqctl.rocketmq.repair.placeholder import blank
 from rmqctl.rocketmq.repair.queue_references import references_into
-from rmqctl.rocketmq.repair.records import RecordMender, displaced_steps, neutralize_step
+from rmqctl.rocketmq.repair.records import RecordMender, neutralize_step
+from rmqctl.rocketmq.state.config import PATH as CHECKPOINT
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.databases import databases_of
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import INDEX, RocketMQStore, StoreFile
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from rmqctl.text import number_of
 
 _MOST_STALE = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How much a plan dares.
+
+    Attributes:
+        unhealed: physical offsets of records for which placeholders stand, whatever seems to heal them; None: for all.
+        puts_back: whole records are put back to where they say that they belong.
+    """
+
+    unhealed: frozenset[int] | None = frozenset()
+    puts_back: bool = True
+
+
+def _ways(found: Callable[[], Books]) -> Iterator[Way]:
+    """Yield one way after the other, each less ambitious, as long as the books of the last one do not balance.
+
+    Args:
+        found: the books of the last one.
+    """
+    yield Way()
+    doubted = frozenset(found().unproven)
+    if doubted:
+        yield Way(doubted)
+    yield Way(None)
+    yield Way(None, puts_back=False)
 
 
 class LogMender:
@@ -65,6 +105,9 @@ class LogMender:
         damage: what a walk over its log has shown.
         replica: another store of the same broker group.
         suspects: physical offsets of records that an index entry contradicts.
+        way: how much it dares.
+        aside: files that earlier steps took out of the log.
+        moved: physical offsets to which earlier steps have moved records.
     """
 
     def __init__(
@@ -75,21 +118,35 @@ class LogMender:
         replica: Replica | None = None,
         body_damage: BodyDamage = BodyDamage.PLACEHOLDER,
         suspects: frozenset[int] = frozenset(),
+        way: Way = Way(),
+        aside: Sequence[StoreFile] = (),
+        moved: Collection[int] = (),
     ) -> None:
         ranges = [*damage.ranges(), *((at, at + 1) for at in suspects)]
         log = LogReader(store.log_files)
-        claims = references_into(store, ranges).without_false(damage.missing, damage.doubtful)
-        self.repair = LogRepair(store, damage, claims, log, replica, body_damage)
-        self.suspects = suspects
+        missing = [m for m in damage.missing if not any(r.begin <= m.physical < r.end for r in damage.misplaced)]
+        claims = references_into(store, ranges).without_false(missing, damage.doubtful)
+        self.repair = LogRepair(store, damage, claims, log, replica, body_damage, unhealed=way.unhealed)
+        self.whereabouts = Whereabouts(self.repair, aside)
+        self.suspects, self.way, self.moved = suspects, way, moved
+
+    def homecoming(self) -> Iterator[Step]:
+        """Yield steps that put whole records back where they say they lie; what they leave is for the next round."""
+        if not self.way.puts_back:
+            return
+        with self.repair.log:
+            steps = self.whereabouts.steps(self.whereabouts.without_foreign().gaps)
+        yield from sorted(steps, key=_place)
 
     def steps(self) -> Iterator[Step]:
         """Yield what to do, by offset in the log."""
-        damage, gaps = self.repair.damage, GapMender(self.repair)
         with self.repair.log:
-            steps, filled = displaced_steps(self.repair)  # what these leave is for the next round
-            steps += [s for gap in damage.gaps if gap.begin not in filled for s in gaps.steps(gap)]
+            own = self.whereabouts.own
+            self.repair.damage = damage = self.whereabouts.without_foreign()
+            gaps = GapMender(self.repair, own)
+            steps = [s for gap in damage.gaps for s in gaps.steps(gap)]
             steps += [self._blank(f) for f in damage.blanks]
-            steps += RecordMender(self.repair, self.suspects).steps()
+            steps += RecordMender(self.repair, own, self.suspects, self.moved).steps()
             steps += [self._stale(f) for f in damage.stale]
         yield from sorted(steps, key=_place)
 
@@ -129,7 +186,7 @@ def _place(step: Step) -> tuple[str, int]:
 # --- the planner ------------------------------------------------------------------------------------
 
 
-_ROUNDS = 3
+_ROUNDS = 4
 _CONTRADICTING = (INDEX_ENTRY, INDEX_COVERAGE)
 """Findings of the index that may come from a damaged record."""
 _NEUTRALIZE = "message.neutralize"
@@ -173,6 +230,7 @@ class Repair:
         before, after: errors and warnings of the store as it is, and as it will be.
         geometry: sizes that the plan assumed.
         refusal: why a broker would not start on the outcome, or what it would cut; empty where it does neither.
+        books: whole records before the plan and after it.
     """
 
     plan: Plan
@@ -181,6 +239,7 @@ class Repair:
     after: tuple[Finding, ...]
     geometry: Geometry
     refusal: str = ""
+    books: Books = field(default_factory=Books)
 
 
 def plan_repair(
@@ -196,7 +255,13 @@ def plan_repair(
     """
     if not isinstance(store.tree, LocalTree):
         raise Refused(f"{store.root} is not on this machine; copy it here to repair it")
-    return _Planner(store, options, directory, advance or (lambda stage: None)).run()
+    tried: list[Repair] = []
+    for number, way in enumerate(_ways(lambda: tried[-1].books)):
+        room = directory / f"way-{number}"
+        tried.append(_Planner(store, options, room, advance or (lambda stage: None), way).run())
+        if tried[-1].books.balances:
+            return tried[-1]
+    return tried[0]
 
 
 @dataclass(slots=True)
@@ -205,6 +270,7 @@ class _Planner:
     options: RepairOptions
     directory: Path
     advance: Advance
+    way: Way
     steps: list[Step] = field(default_factory=list)
     left: dict[tuple[str, str, str], Step] = field(default_factory=dict)
     _built: int = 0
@@ -212,6 +278,8 @@ class _Planner:
     _found: list[Finding] = field(default_factory=list)
     _undispatched: list[Finding] = field(default_factory=list)
     _seen: LogDamage | None = None
+    _records: int = 0
+    _recovery: Recovery | None = None
 
     def run(self) -> Repair:
         refused: OSError | None = None
@@ -232,35 +300,75 @@ class _Planner:
         refusal = self._start()
         after = self._findings("verify the result") if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
-        return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry, refusal)
+        books = self._books(plan, before)
+        return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry, refusal, books)
+
+    def _books(self, plan: Plan, before: list[Finding]) -> Books:
+        """Return whole records before and after; a plan that changes nothing keeps them all."""
+        if not plan.steps:
+            return Books(self._records)
+        self.advance("books")
+        replica, accepts = self.options.replica, self.options.body_damage is BodyDamage.ACCEPT
+        return books_of(
+            self.below,
+            plan,
+            before,
+            whole_before=self._records,
+            replicas=[replica] if replica is not None else [],
+            start=self._recovery,
+            accepts=accepts,
+        )
 
     def _start(self) -> str:
         """Return what a broker would refuse or cut that starts on the outcome; topics made from the queues are
         tried.
         """
         self.advance("a start on the result")
-        release = release_range(self.below).highest
-        refusal = _refusal(recover(self.store, release, processes=self.options.processes))
+        if has_dledger_log(self.below):  # its group decides where the log ends, no replay
+            return ""
+        first = self._replayed()
+        if first.index_deleted:
+            first = self._with_index_kept() or first
+        refusal = _refusal(first)
         if not refusal:
             return ""
         before = list(self.steps)
         self.steps = [step for step in before if step.file != TOPICS]
         if self._take(topic_steps(self.store)):
-            again = _refusal(recover(self.store, release, processes=self.options.processes))
+            again = _refusal(self._replayed())
             if again != refusal:
                 return again
-        self.steps = before
+        self.steps, self._recovery = before, first
         return refusal
+
+    def _replayed(self) -> Recovery:
+        release = release_range(self.below).highest
+        self._recovery = recover(self.store, release, processes=self.options.processes)
+        return self._recovery
+
+    def _with_index_kept(self) -> Recovery | None:
+        """Return the start where the checkpoint promises the index that the plan makes or leaves; None where there is
+        no plan.
+        """
+        made = next((step for step in self.steps if step.file.startswith(f"{INDEX}/")), None)
+        made = made or next((step for step in self.steps if step.file == CHECKPOINT), None)
+        kind_id = made.id if made is not None else INDEX_NEWER.id
+        return self._replayed() if self.steps and self._take(index_time_steps(self.store, kind_id)) else None
 
     def _log(self, geometry: Geometry, found: list[Finding]) -> None:
         self.advance("files")
         suspects = [f.physical_offset for f in found if f.kind in _CONTRADICTING and f.physical_offset]
         replica = Replica(self.options.replica) if self.options.replica else None
         self._take(misplaced_steps(self.below, geometry))
+        self._take(foreign_steps(self.store, found))
         self._take(misnamed_queue_steps(self.below, found))
         self._take(stray_steps(self.store, geometry))
         self._take(missing_steps(self.store, self._damage, geometry, replica))
+        known, moved = set(self.left), set[int]()
         for _ in range(_ROUNDS):
+            self.left = {
+                key: step for key, step in self.left.items() if key in known
+            }  # what the last round leaves counts
             self.advance("log")
             mender = LogMender(
                 self.store,
@@ -268,11 +376,23 @@ class _Planner:
                 replica=replica,
                 body_damage=self.options.body_damage,
                 suspects=frozenset(suspects),
+                way=self.way,
+                aside=self._aside(),
+                moved=moved,
             )
+            if self._take(mender.homecoming()):
+                moved |= mender.whereabouts.homes
+                continue
             if not self._take(mender.steps()):
                 break
             suspects = []
         self._take(neutralize_step(self.store, physical) for physical in self.options.neutralize)
+        self.steps = naming_losses(self.below, self.store, self.steps)
+
+    def _aside(self) -> list[StoreFile]:
+        """Files of the log, and files beside them, that steps so far have moved away."""
+        moved = (edit.file for step in self.steps for edit in step.edits if isinstance(edit, Quarantine))
+        return [file for name in moved if (file := log_file_at(self.below, name)) is not None]
 
     def _derived(self) -> None:
         found, seen_now = self._findings("queues"), self._seen
@@ -325,6 +445,7 @@ class _Planner:
             store = self.store
             verification = Verification(store, VerifyOptions(processes=self.options.processes), witness=DamageWitness)
             found = list(verification.findings())
+            self._records = self._records or verification.records
             self._verified, self._found = len(self.steps), [f for f in found if f.level is not Severity.NOTE]
             self._undispatched = [f for f in found if f.kind is QUEUE_UNDISPATCHED]
             self._seen = seen(store, verification)
@@ -339,7 +460,7 @@ class _Planner:
         """Return a new directory to build in."""
         self._built += 1
         room = self.directory / str(self._built)
-        room.mkdir()
+        room.mkdir(parents=True)
         return room
 
 

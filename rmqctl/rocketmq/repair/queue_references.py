@@ -133,22 +133,22 @@ def _beside(claim: QueueReference) -> set[Place]:
 
 def references_into(store: RocketMQStore, ranges: Iterable[Range]) -> QueueReferences:
     """Return the units of all queues that point into the ranges."""
-    merged = _merged(ranges)
-    if not merged:
+    found = merged(ranges)
+    if not found:
         return QueueReferences(())
-    bounds = np.array(merged, np.int64)
+    bounds = np.array(found, np.int64)
     return QueueReferences(_claims(store, bounds[:, 0], bounds[:, 1]))
 
 
-def _merged(ranges: Iterable[Range]) -> list[Range]:
+def merged(ranges: Iterable[Range]) -> list[Range]:
     """Ascending ranges that do not overlap."""
-    merged: list[Range] = []
+    found: list[Range] = []
     for begin, end in sorted(ranges):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
         else:
-            merged.append((begin, end))
-    return merged
+            found.append((begin, end))
+    return found
 
 
 def _claims(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[QueueReference]:

@@ -1,24 +1,20 @@
 """Records that are whole but wrong: fields that contradict their place or their unit, bodies, and what no CRC covers.
 
-Sound records in destroyed ranges that belong elsewhere (bytes put in or taken out, swapped blocks) go back to where
-they belong. One message can be made harmless: its place in log and queue stays taken, what it said is gone.
+One message can be made harmless: its place in log and queue stays taken, what it said is gone.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from formats.errors import DecodeError
-from formats.rocketmq.message import Magic, SysFlag, decode_record
+from formats.rocketmq.message import SysFlag, decode_record
 from formats.rocketmq.properties import is_closed, split_properties
 from formats.rocketmq.property_crc import SIZE
 from rmqctl.errors import Refused
 from rmqctl.findings import Finding, Severity
-from rmqctl.repair.edits import Edit, Step, changes, zeroed
+from rmqctl.repair.edits import Edit, Step, changes
 from rmqctl.rocketmq.dispatch.rules import inner_batch
 from rmqctl.rocketmq.findings.derived import QUEUE_UNIT_MISMATCH
 from rmqctl.rocketmq.findings.log import (
@@ -31,8 +27,8 @@ from rmqctl.rocketmq.findings.log import (
     LOG_STORE_TIME,
 )
 from rmqctl.rocketmq.log.crc import MASK, crc32
-from rmqctl.rocketmq.log.record import CRC_SPAN, SMALLEST, LogReader, physical_of
-from rmqctl.rocketmq.repair.damage import SOURCE, LogGap, setting_of
+from rmqctl.rocketmq.log.record import CRC_SPAN, LogReader, record_name
+from rmqctl.rocketmq.repair.damage import SOURCE, setting_of
 from rmqctl.rocketmq.repair.heal import (
     Mended,
     heal,
@@ -46,7 +42,6 @@ from rmqctl.rocketmq.repair.log_repair import BodyDamage, LogRepair, left
 from rmqctl.rocketmq.repair.placeholder import bodiless, placeholder
 from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Place, QueueReference, references_into
 from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.text import number_of
 
 
 def neutralize_step(store: RocketMQStore, physical: int) -> Step:
@@ -76,95 +71,14 @@ def neutralize_step(store: RocketMQStore, physical: int) -> Step:
         raise Refused(f"the {len(raw)} bytes of the record at offset {physical} are too few for a placeholder")
     edits: tuple[Edit, ...] = tuple(changes(file.name, physical - file.base, raw, record))
     what = f"replace the message at {physical} ({own.topic}/{own.queue_id}, offset {own.queue_offset}) by a placeholder"
-    return Step("message.neutralize", file.name, what, "asked for with --neutralize", edits, loses=1)
-
-
-# --- sound records in destroyed ranges of the log that belong elsewhere -----------------------------
-
-
-_MAGIC = re.compile(
-    b"|".join(re.escape(int(m).to_bytes(4, "big", signed=True)) for m in (Magic.MESSAGE_V1, Magic.MESSAGE_V2))
-)
-_MOST = 256 << 20
-"""Bytes of destroyed ranges that are searched."""
-_WORK = 8
-"""How often each byte of a range may be read for headers that claim it in vain; beyond that only shorter claims are."""
-_PLACE = slice(28, 36)
-
-
-def displaced_steps(repair: LogRepair) -> tuple[list[Step], set[int]]:
-    """Return steps that put such records back where they say they were, and the begins of the ranges that these fill.
-
-    The bytes of each are sound, and the place that it states lies in a destroyed range: nothing sound is written over.
-    """
-    gaps = [gap for gap in repair.damage.gaps if not gap.file.lead]
-    if sum(_limit(gap) - gap.begin for gap in gaps) > _MOST:
-        return [], set()
-    data = {gap.begin: repair.log.read(gap.begin, _limit(gap) - gap.begin) for gap in gaps}
-    found: dict[int, dict[int, bytes]] = defaultdict(dict)
-    for gap in gaps:
-        for at, raw in _records(data[gap.begin]):
-            place = int.from_bytes(raw[_PLACE], "big", signed=True)
-            home = next((g for g in gaps if g.begin <= place and place + len(raw) <= _limit(g)), None)
-            if home is not None and place != gap.begin + at:
-                found[home.begin].setdefault(place, raw)
-    steps = []
-    for gap in gaps:
-        moved = _apart(found[gap.begin])
-        if moved:
-            after = bytearray(data[gap.begin])
-            for place, raw in moved:
-                after[place - gap.begin : place - gap.begin + len(raw)] = raw
-            what = f"move {number_of(len(moved), 'record')} back to where they say they were, from {moved[0][0]} on"
-            why = "their structure and CRCs are sound, and nothing else is in those places"
-            edits = repair.edits(gap.begin, data[gap.begin], bytes(after))
-            steps.append(Step(gap.finding.kind.id, gap.file.name, what, why, edits))
-    return steps, {gap.begin for gap in gaps if found[gap.begin]}
-
-
-def _limit(gap: LogGap) -> int:
-    """Where the range ends in which records may have been; at the end of the log that is the end of the file."""
-    return gap.file.base + gap.file.size if gap.is_tail else gap.end
-
-
-def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Sound records with a body, anywhere in some bytes, each with its place in them; none overlaps another."""
-    at, work = 0, _WORK * max(len(data), 1 << 20)
-    while found := _MAGIC.search(data, at + 4):
-        at = found.start() - 4
-        size = int.from_bytes(data[at : at + 4], "big", signed=True)
-        if SMALLEST <= size <= min(len(data) - at, work):
-            if _is_sound(data[at : at + size]):
-                yield at, data[at : at + size]
-                at += size
-                continue
-            work -= size
-        at += 1
-
-
-def _is_sound(raw: bytes) -> bool:
-    """Whether the bytes are exactly one record, and its body has the CRC that it states."""
-    try:
-        fields, end = decode_record(raw)
-    except DecodeError:
-        return False
-    return bool(end == len(raw) and fields["body"] and fields["body_crc"] == crc32(fields["body"]) & MASK)
-
-
-def _apart(records: dict[int, bytes]) -> Sequence[tuple[int, bytes]]:
-    """Return records by place, without those that overlap the one in front."""
-    kept: list[tuple[int, bytes]] = []
-    for place, raw in sorted(records.items()):
-        if not kept or kept[-1][0] + len(kept[-1][1]) <= place:
-            kept.append((place, raw))
-    return kept
+    why = "asked for with --neutralize"
+    return Step("message.neutralize", file.name, what, why, edits, loses=1, gives_up=(record_name(fields),))
 
 
 # --- records that are whole -------------------------------------------------------------------------
 
 
 _MOST_MOVED = 64
-_MOST_SHIFTED = 4
 _MOST_CONTRADICTED = 1024
 
 
@@ -172,14 +86,19 @@ class RecordMender:
     """Decides for each record that something contradicts.
 
     Args:
+        own: misplaced records that belong where they lie, with the unit that says so, by physical offset.
         suspects: physical offsets of records that an index entry contradicts.
+        moved: physical offsets to which this plan has moved records: they stay as they were.
     """
 
-    def __init__(self, repair: LogRepair, suspects: frozenset[int] = frozenset()) -> None:
-        self.repair, self.suspects = repair, suspects
-        self._shifted = Counter(
-            f.file for found in repair.damage.records.values() for f in found if f.kind is LOG_PHYSICAL_OFFSET
-        )
+    def __init__(
+        self,
+        repair: LogRepair,
+        own: Mapping[int, QueueReference | None],
+        suspects: frozenset[int] = frozenset(),
+        moved: Collection[int] = (),
+    ) -> None:
+        self.repair, self.own, self.suspects, self.moved = repair, own, suspects, moved
 
     def steps(self) -> Iterator[Step]:
         """Yield what to do, by offset."""
@@ -234,20 +153,18 @@ class RecordMender:
         raw, file = self.repair.log.record(physical), self.repair.log.file_of(physical)
         if raw is None or file is None:
             return
-        claim = self._own_claim(physical, raw)
+        if physical in self.moved:
+            yield from (left(f, "it has only now come home: repair once more") for f in findings)
+            return
+        claim = self.own.get(physical) or self._own_claim(physical, raw)
         if claim is None or (moved is not None and moved.source == SOURCE):
             claim = moved or claim
         first = findings[0] if findings else None
-        if claim is None and first and self._is_foreign_file(first):
-            yield left(first, "many records of the file say so: the file may belong elsewhere")
+        if first is not None and first.kind is LOG_PHYSICAL_OFFSET and physical not in self.own:
+            yield left(first, "the record belongs elsewhere, and DLedger keeps its entries where they are")
             return
         kind = first.kind.id if first else QUEUE_UNIT_MISMATCH.id
-        if claim is None and self._is_copy(physical, raw):
-            why = "it is a copy of the record at the offset that it states, left behind the end by a cut"
-            edits = tuple(zeroed(file.name, physical - file.base, raw))
-            yield Step(kind, file.name, f"end the log at {physical}: zero what follows", why, edits)
-            return
-        healed = heal(raw, physical, claim)
+        healed = heal(raw, physical, claim) if self.repair.heals(physical) else None
         if healed is None:
             yield from self._bad_body(physical, raw, findings)
             return
@@ -261,14 +178,6 @@ class RecordMender:
         file = self.repair.log.file_of(physical)
         assert file is not None
         return Step(kind, file.name, mended.what, mended.why, self.repair.edits(physical, raw, mended.record))
-
-    def _is_foreign_file(self, finding: Finding) -> bool:
-        return finding.kind is LOG_PHYSICAL_OFFSET and self._shifted[finding.file] > _MOST_SHIFTED
-
-    def _is_copy(self, physical: int, raw: bytes) -> bool:
-        """Whether the last record of the log is an old one whose original lies where it says."""
-        stated, log = physical_of(raw), self.repair.log
-        return physical + len(raw) == self.repair.damage.end and stated != physical and log.record(stated) == raw
 
     # --- what the body CRC does not cover -----------------------------------------------------------
 
@@ -363,8 +272,9 @@ def _place_of(raw: bytes) -> Place:
 
 
 def _base_of(raw: bytes) -> int:
-    """Return the queue offset that the properties of an inner batch say."""
-    return inner_batch(dict(split_properties(decode_record(raw)[0]["properties"])))[0]
+    """Return the queue offset of the first message of a record of a batch queue."""
+    fields: dict[str, Any] = decode_record(raw)[0]
+    return inner_batch(dict(split_properties(fields["properties"])), fields["queue_offset"])[0]
 
 
 def _is_first(claim: QueueReference) -> bool:
@@ -379,7 +289,7 @@ def _bodiless(physical: int, raw: bytes) -> bytes | None:
     setting = setting_of(raw)
     properties = fields["properties"][:-SIZE] if setting.property_crc else fields["properties"]
     if fields["sys_flag"] & SysFlag.INNER_BATCH:
-        base, count = inner_batch(dict(split_properties(properties)))
+        base, count = inner_batch(dict(split_properties(properties)), fields["queue_offset"])
         topic = fields["topic"].decode("utf-8", "surrogateescape")
         return placeholder(
             QueueReference(topic, fields["queue_id"], base, physical, len(raw), batch=count), len(raw), setting

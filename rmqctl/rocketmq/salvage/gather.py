@@ -7,6 +7,7 @@ bytes of a record are read again when it is written.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -20,10 +21,12 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dispatch.rules import INNER_BATCH, UNQUEUED
 from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.engine.message import is_topic
-from rmqctl.rocketmq.findings.log import LOG_TORN_TAIL
+from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_BODY_CRC, LOG_TORN_TAIL
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, signed
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
+from rmqctl.rocketmq.log.measure import measure, whole_among
+from rmqctl.rocketmq.log.record import LogReader, physical_of
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, queues_of
 from rmqctl.rocketmq.queues.ranges import LogRange, queue_range
@@ -104,11 +107,43 @@ def gather(
         advance(context.file.size)
         if state.stale:
             break
+    parts += _strewn(store, source, names, found.unreadable)
     if stale:
         parts += _stale(store, source, names, state.end or 0, found.unreadable)
     found.records = np.concatenate(parts) if parts else found.records
     found.ends = _ends(store, found)
     return found
+
+
+def _strewn(store: RocketMQStore, source: int, names: Names, bad: list[Finding]) -> Iterator[Records]:
+    """Yield whole records that lie in what cannot be read, and say that they lie elsewhere in it."""
+    with LogReader(store.log_files) as log:
+        ranges = [(begin, end) for begin, end in _unreadable(log, bad) if begin < end]
+    begins, found = [begin for begin, _ in ranges], list[tuple[int, bytes]]()
+    for at, raw in whole_among(store.log_files, ranges):
+        home = ranges[max(bisect_right(begins, physical_of(raw)) - 1, 0)]
+        if home[0] <= physical_of(raw) != at and physical_of(raw) + len(raw) <= home[1]:
+            found.append((at, raw))
+    for number, file in enumerate(store.log_files):
+        own = [(at, raw) for at, raw in found if file.base <= at < file.base + file.size]
+        for at, raw in own:
+            data = np.frombuffer(raw, np.uint8)
+            m = measure(data, np.zeros(1, np.int64), len(raw))
+            sizes = m.total_size, m.body_size, m.topic_size, m.properties_size
+            block = Block(file.name, file.base, at - file.base, data, m.at, m.variant, *sizes)
+            yield _columns(LogBlock(block), (source, number), names, bad)
+
+
+def _unreadable(log: LogReader, bad: list[Finding]) -> list[tuple[int, int]]:
+    """Ranges of the log without a sound record, ascending."""
+    found = []
+    for finding in bad:
+        begin = finding.physical_offset or 0
+        if finding.kind in (LOG_BAD_RECORD, LOG_TORN_TAIL, LOG_BLANK):
+            found.append((begin, begin + finding.size))
+        elif finding.kind is LOG_BODY_CRC and (raw := log.record(begin)) is not None:
+            found.append((begin, begin + len(raw)))
+    return sorted(set(found))
 
 
 def _is_loss(finding: Finding) -> bool:

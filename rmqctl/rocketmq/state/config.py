@@ -9,7 +9,7 @@ that is used. Topics that a store knows of, and the names nearest to one it does
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from formats.rocketmq.checkpoint import Checkpoint
 from formats.rocketmq.config_json import parse_config
 from formats.rocketmq.rocksdb import CONSUMER_OFFSET_DATA, TOPIC_DATA, parse_consumer_offset_key
 from formats.rocketmq.rocksdb_config import DATA_VERSION_KEY
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import MissingExtra, RmqctlError
 from rmqctl.files.tree import read_all
 from rmqctl.rocketmq.store.databases import (
@@ -31,9 +32,10 @@ from rmqctl.rocketmq.store.databases import (
     has_database,
     open_database,
 )
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, RocketMQStore
 
 CONFIG = "config"
+Table = dict[str, Any]
 _METRICS = ("timermetrics", "transactionMetrics")
 
 
@@ -145,6 +147,29 @@ def topic_names(store: RocketMQStore) -> set[str] | None:
     return set(table(document, "topicConfigTable")) if document is not None else None
 
 
+def configured_topics(store: RocketMQStore) -> Table | None:
+    """Return the settings of each topic as a broker reads them: from RocksDB where the configuration lies there, else
+    from topics.json or its ``.bak``; None where that is not there or cannot be read.
+    """
+    if has_stored_config(store):
+        with suppress(RmqctlError):
+            return stored_topics(store)
+        return None
+    document = read_config(store, "topics.json").document
+    return table(document, "topicConfigTable") if document is not None else None
+
+
+def queue_type(settings: Any) -> str:
+    """Return which kind of queues the settings of a topic ask for: ``SimpleCQ`` unless an attribute names another."""
+    attributes = settings.get("attributes") if isinstance(settings, dict) else None
+    return str(attributes.get("queue.type", "SimpleCQ")) if isinstance(attributes, dict) else "SimpleCQ"
+
+
+def has_batch_queues(settings: Any) -> bool:
+    """Whether the settings of a topic ask for batch queues."""
+    return queue_type(settings) == "BatchCQ"
+
+
 def _is_number(text: str) -> bool:
     return len(text) < 12 and text.isascii() and text.removeprefix("-").isdigit()
 
@@ -153,7 +178,6 @@ def _is_number(text: str) -> bool:
 
 
 _PURPOSE = "reading the configuration in RocksDB"
-Table = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +313,29 @@ def read_checkpoint(store: RocketMQStore) -> tuple[dict[str, int], int] | None:
 
 
 # --- topics that a store knows of -------------------------------------------------------------------
+
+
+_MADE_FOR_GROUPS = ("%RETRY%", "%DLQ%")
+_OWN_PREFIXES = ("rmq_sys_", LIGHT, "RMQ_SYS_")
+_OWN_TOPICS = {
+    SCHEDULE_TOPIC,
+    "TBW102",
+    "BenchmarkTest",
+    "CHECKPOINT_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "SELF_TEST_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+}
+
+
+def is_made_at_start(topic: str) -> bool:
+    """Whether a broker makes the topic itself when it starts, or keeps it out of topics.json (light queues)."""
+    return topic in _OWN_TOPICS or topic.startswith(_OWN_PREFIXES)
+
+
+def is_own_topic(topic: str) -> bool:
+    """Topics that brokers make or use without an entry in topics.json; those of groups when these come back."""
+    return is_made_at_start(topic) or topic.startswith(_MADE_FOR_GROUPS)
 
 
 _NEAREST = 3

@@ -287,6 +287,17 @@ def _lite(store: RocketMQStore) -> Iterator[Evidence]:
             yield Evidence("pop records say whether they are suspended", lowest=Release(5, 5, 0))
 
 
+def has_known_broker(store: RocketMQStore) -> bool:
+    """Whether a broker kept the store, and not a program that uses the store's classes without one: its configuration
+    is there, or messages are that came from clients.
+    """
+    if store.tree.entries("config", sizes=False):
+        return True
+    texts = (r["properties"] for r in _last_records(store) if r["properties"])
+    return any(name in _FROM_CLIENTS for text in texts for name, _ in split_properties(text))
+
+
+_FROM_CLIENTS = (b"WAIT", b"CLUSTER")
 _POP_SAMPLE = 64
 _LOOKS: tuple[Callable[[RocketMQStore], Iterator[Evidence]], ...] = (
     _paths,

@@ -7,6 +7,7 @@ the write-ahead log alone are replayed in memory.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
@@ -327,7 +328,7 @@ def _open(tree: Tree, path: str, links: Path, purpose: str, shown: str) -> tuple
         try:
             for file in tree.entries(path, sizes=False):
                 place = local_path(tree, file.path)
-                if not file.is_directory and place is not None:
+                if place is not None and os.path.isfile(place):  # a pipe would block the library
                     (directory / file.name).symlink_to(Path(place).absolute())
             names = list(Rdict.list_cf(str(directory), options))
             families = dict.fromkeys(names, options)

@@ -295,8 +295,10 @@ OLD_NAMES = {
 
 
 def read_broker_conf(path: Path) -> dict[str, str]:
-    """Return settings of a broker.conf by name."""
-    return parse_broker_conf(path.read_text("utf-8", errors="replace"))
+    """Return settings of a broker.conf by name; see :func:`parse_broker_conf`."""
+    from rmqctl.files.settings import read_settings
+
+    return with_new_names(read_settings(path))
 
 
 def parse_broker_conf(text: str) -> dict[str, str]:
@@ -304,7 +306,12 @@ def parse_broker_conf(text: str) -> dict[str, str]:
 
     A setting under the name that old releases gave it is there under its present name, too.
     """
-    settings = {name.strip(): value.strip() for name, value in parse_properties(text).items()}
+    return with_new_names(parse_properties(text))
+
+
+def with_new_names(given: Mapping[str, str]) -> dict[str, str]:
+    """Return settings without spaces around them, those of old names under the new ones, too."""
+    settings = {name.strip(): value.strip() for name, value in given.items()}
     for old, new in OLD_NAMES.items():
         if old in settings:
             settings.setdefault(new, settings[old])

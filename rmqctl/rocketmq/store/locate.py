@@ -197,12 +197,7 @@ def open_store_at(
     """
     found = open_path(path, commit_log=commit_log, broker_conf=broker_conf, format=format)
     if isinstance(found, LoneFile):
-        entry = found.tree.stat(found.name)
-        if entry is not None and entry.size == 0:
-            raise NotAStore(path, "it is a file of 0 bytes outside a store", "give the store's directory")
-        raise NotAStore(
-            path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file"
-        )
+        raise NotAStore(path, "it is a single file outside a store", "give the store's directory")
     return found
 
 

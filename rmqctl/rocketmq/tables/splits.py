@@ -5,15 +5,12 @@ A log that grows is read no further than where a record may still be being writt
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from rmqctl.errors import IOFailure
-from rmqctl.files.tree import LocalTree
+from rmqctl.files.tree import ForgivingTree
 from rmqctl.parallel import note
 from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL
 from rmqctl.rocketmq.log.block import Block
@@ -22,6 +19,7 @@ from rmqctl.rocketmq.log.crc import body_crcs
 from rmqctl.rocketmq.queues.ranges import late_start, log_end
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.splits import Split, splits_of
+from rmqctl.tables import check_reachable, gone
 
 SPLIT_SIZE = 128 << 20
 """Bytes of the log in one task of jobs that keep something of each split."""
@@ -95,29 +93,21 @@ def _clipped(part: Split, end: int) -> Split:
 
 
 def walk_split(split: Split) -> Iterator[LogBlock]:
-    """Yield the blocks of records that start in a split."""
+    """Yield the blocks of records that start in a split.
+
+    Raises:
+        IOFailure: the store is not on this machine, or the file is no longer there.
+    """
     file = split.context.file
-    check_reachable(file)
+    check_reachable(file.tree)
     state = resume_state(split.context, split.start)
     for found in walk_file(split.context, state, start=split.start, stop=split.stop):
         note(len(found.block), 0)
         yield found
+    refused = file.tree.refusals.get(file.name) if isinstance(file.tree, ForgivingTree) else None
+    if refused is not None and isinstance(refused[0], FileNotFoundError):
+        raise gone(file.name)
     note(0, (file.size if split.stop is None else split.stop) - split.start)
-
-
-def check_reachable(file: StoreFile) -> None:
-    """Refuse to take a whole store that this machine does not have for an empty one.
-
-    Raises:
-        IOFailure: the directory of the file is not there.
-    """
-    tree = file.tree
-    if isinstance(tree, LocalTree) and not os.path.isdir(tree.root):
-        raise IOFailure(
-            f"cannot read {tree.root} on {platform.node() or 'this machine'}",
-            "no such directory",
-            "every machine that runs tasks must have the store under the same path: mount it there, or give a URL",
-        )
 
 
 # --- how far a log can be read without meeting a record that is still being -------------------------

@@ -29,12 +29,12 @@ from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.tables.columns import BodyOption, TableOptions, table_options
 from rmqctl.rocketmq.tables.message_table import MessageLog, MessageTable, limited
 from rmqctl.rocketmq.tables.messages import MessageBatches
-from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, check_reachable, log_of
+from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, log_of
 from rmqctl.rocketmq.tables.units import IndexTable, UnitTable
 from rmqctl.rocketmq.verify.driver import Level, SplitResult, Verification, VerifyOptions, check_split
 from rmqctl.rocketmq.verify.splits import Job, Split
 from rmqctl.store import Place
-from rmqctl.tables import Figures, OptionTables, Table
+from rmqctl.tables import Figures, OptionTables, Table, check_reachable
 
 Row = dict[str, Any]
 
@@ -225,7 +225,7 @@ def splits_shared(share: Share) -> Callable[[Job, list[Split]], Iterable[SplitRe
 
 
 def _checked(job: Job, split: Split) -> SplitResult:
-    check_reachable(split.context.file)
+    check_reachable(split.context.file.tree)
     checked = check_split(job, split)
     note(checked.partials.log.messages, (split.stop or split.context.file.size) - split.start)
     return checked

@@ -131,6 +131,7 @@ def elect(stores: Sequence[RocketMQStore]) -> Answer:
     from rmqctl.rocketmq.diff.elect import contests
 
     names = [store.root for store in stores]
+    election.refuse_twice(names)
     total = (len(stores) - 1) * sum(file.size for store in stores for file in store.log_files) // 2
     answer = election.answer(names, partial(contests, names, stores), total=total)
     for store in stores:

@@ -76,7 +76,8 @@ def query_key(store: RocketMQStore, asked: KeyQuestion, rendering: Rendering, re
     def last(count: int) -> None:
         _no_unless(answer, count)
         if not count and not asked.explain:
-            answer.remark(_nothing(store, query.topic, "--scan reads the log instead of the index"))
+            way = "--explain says why, --scan reads the log instead of the index"
+            answer.remark(_nothing(store, query.topic, way))
 
     return answer_messages(answer, look_up, last)
 
@@ -129,7 +130,7 @@ def _explained(store: RocketMQStore, query: KeyQuery, answer: KeyAnswer, trace: 
     return [*trace, last]
 
 
-def _nothing(store: RocketMQStore, topic: str | None, scan: str) -> str:
+def _nothing(store: RocketMQStore, topic: str | None, way: str) -> str:
     """Why the answer may be empty, as far as that is known without reading the log."""
     from rmqctl.rocketmq.state.config import did_you_mean
     from rmqctl.rocketmq.state.config import known_topics as topic_names
@@ -137,7 +138,7 @@ def _nothing(store: RocketMQStore, topic: str | None, scan: str) -> str:
     names = topic_names(store)
     if topic is not None and topic not in names:
         return f"nothing found; the store knows no topic {topic}{did_you_mean(topic, names, store.root)}"
-    return f"nothing found; --explain says why, {scan}"
+    return f"nothing found; {way}"
 
 
 def _scanned(store: RocketMQStore, asked: KeyQuestion, said: Answer, *, strict: bool) -> list[Record]:
@@ -203,7 +204,8 @@ def query_id(
         answer.is_no = not count
         if not count and not explain:
             answer.remarks += [f"read as {line}" for line in wanted.describe()]
-            answer.remark(_nothing(store, topic, "--scan looks for the unique key in the log"))
+            ways = "--explain says why, --scan looks for the unique key in the log"
+            answer.remark(_nothing(store, topic, "the whole log was read" if scan else ways))
 
     return answer_messages(answer, look_up, last)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.files.local import ByteSource
     from rmqctl.findings import Finding
     from rmqctl.hexview.annotation import Annotation
+    from rmqctl.repair.edits import Plan
     from rmqctl.rocketmq.rebuild.build import Builder
     from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
     from rmqctl.rocketmq.recovery.outcome import Recovery
@@ -76,7 +77,7 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
     if has_dledger_log(store):
         raise Refused(
             f"{store.root} has a DLedger log, whose recovery is not replayed: its group decides where the log ends; "
-            f"rmqctl elect compares it with those of the other members, rmqctl verify {store.root} finds damage"
+            f"rmqctl elect compares it with those of the other members, rmqctl verify {store.root} says what is damaged"
         )
     if geometry_of(store).source == "default":
         answer.remark("sizes that no file shows are the broker's defaults; give --broker-conf FILE if yours differ")
@@ -134,16 +135,36 @@ def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal, stag
     from formats.rocketmq.tags_code import SCHEDULE_TOPIC
     from rmqctl.rocketmq.dispatch.rules import assumed_levels
     from rmqctl.rocketmq.recovery.plan import recovery_plan
+    from rmqctl.rocketmq.repair.books import books_of
 
     if found.missing is not None and not answer.intent.force:
         answer.refusal = refusal_of(found.missing)
     room = staged.enter_context(staging(store.root, answer.intent)) if found.databases else None
-    answer.plan = answer.shown = recovery_plan(store, found, datetime.now().astimezone(), room)
+    plan = _naming(store, recovery_plan(store, found, datetime.now().astimezone(), room))
+    answer.plan = answer.shown = plan
+    if plan.steps:
+        answer.hold_to(books_of(store, plan))
     delayed = {image.key[2] for image in found.images if image.key[1] == SCHEDULE_TOPIC and image.appended}
     for sentence in filter(None, [assumed_levels(store, delayed) if delayed else ""]):
         answer.remark(sentence)
     answer.annotate, answer.check = annotate, lambda: _left_to_do(store, found)
     answer.is_no = answer.is_no_after = bool(found.lost or found.missing)
+
+
+def _naming(store: RocketMQStore, plan: Plan) -> Plan:
+    """Return a plan whose steps name the whole records that a broker cuts off."""
+    from rmqctl.repair.edits import Cut, Quarantine
+    from rmqctl.rocketmq.repair.books import names_in
+
+    steps = []
+    for step in plan.steps:
+        names: list[str] = []
+        for edit in step.edits:
+            if isinstance(edit, Cut | Quarantine):
+                cut = [(edit.to_size, edit.from_size)] if isinstance(edit, Cut) else None
+                names += names_in(store, edit.file, cut)
+        steps.append(replace(step, gives_up=tuple(names)))
+    return replace(plan, steps=tuple(steps))
 
 
 def _left_to_do(store: RocketMQStore, found: Recovery) -> Sequence[str]:
@@ -196,10 +217,11 @@ def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, 
     directory = staged.enter_context(staging(store.root, answer.intent))
     with building(store, directory):
         found = plan_repair(store, options, directory)
-    given_up = sum(step.loses for step in found.plan.steps)
-    show_repair(
-        answer, found, f"{number_of(given_up, 'message', 'are')} given up" if given_up else "no message is given up"
-    )
+    given_up = found.books.loses
+    loses = f"{number_of(given_up, 'message', 'are')} given up" if given_up else "no message is given up"
+    if (gone := sum(step.loses for step in found.plan.steps) - given_up) > 0:
+        loses += f", {number_of(gone, 'message', 'were')} gone before"
+    show_repair(answer, found, loses, found.books)
     assert answer.shown is not None
     answer.preface = [
         line for step in answer.shown.steps for line in (f"{step.id} {step.file}: {step.what}", f"  {step.why}")
@@ -212,13 +234,18 @@ def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, 
 
 def _assumptions(store: RocketMQStore, found: Repair) -> Iterator[str]:
     from formats.rocketmq.tags_code import SCHEDULE_TOPIC
+    from rmqctl.repair.edits import Create
     from rmqctl.rocketmq.dispatch.rules import assumed_levels
     from rmqctl.rocketmq.findings.log import LOG_MISSING
+    from rmqctl.rocketmq.rebuild.rebuild import assumed_sizes
 
     for finding in found.before:
         if finding.kind is LOG_MISSING:
             yield f"{finding.message}. {finding.kind.remedy}"
-    if found.geometry.source == "default" and found.plan.steps:
+    made = {edit.file.split("/")[0] for edit in found.plan.edits if isinstance(edit, Create)}
+    sentences = list(assumed_sizes(store, made))
+    yield from sentences
+    if found.geometry.source == "default" and found.plan.steps and not sentences:
         yield "some file sizes are taken from the broker's defaults; give --broker-conf FILE if yours differ"
     places = (step.file.split("/") for step in found.plan.steps)
     delayed = {
@@ -311,19 +338,34 @@ def rebuild(store: RocketMQStore, asked: RebuildQuestion, answer: Proposal) -> P
 
 def _rebuild_in_place(work: Rebuild, directory: Path, answer: Proposal) -> None:
     from rmqctl.rocketmq.rebuild.rebuild import building
+    from rmqctl.rocketmq.repair.books import books_of
 
     with building(work.store, directory):
         found = work.run(directory)
-    _show_rebuilt(work, found, answer)
     unknown = _unknown_topics(work, found)
+    if answer.intent.is_real and not unknown:
+        answer.plan = _with_index_kept(work, work.plan(found))
+        answer.hold_to(books_of(work.store, answer.plan, whole_before=found.built.records))
+    _show_rebuilt(work, found, answer)
     if unknown:
         answer.hints, answer.is_no = unknown, True
-    elif answer.intent.is_real:
-        answer.plan = work.plan(found)
-    elif not found.is_equal:
+    elif answer.plan is None and not found.is_equal:
         in_place = "give --apply to put the new files in place, or give --into DIR to have them there"
         answer.hints = [f"nothing was changed; {in_place}"]
         answer.is_no = True
+
+
+def _with_index_kept(work: Rebuild, plan: Plan) -> Plan:
+    """Return the plan with a checkpoint that reaches to the index that it makes: the start after a kill deletes else
+    what is newer.
+    """
+    from rmqctl.rocketmq.recovery.plan import overlaid
+    from rmqctl.rocketmq.repair.config import index_time_steps
+
+    if not work.options.index or work.options.checkpoint or not work.store.has_abort:
+        return plan
+    kept = index_time_steps(overlaid(work.store, plan.edits), "rebuild.checkpoint")
+    return replace(plan, steps=(*plan.steps, *(step for step in kept if step.edits)))
 
 
 def _rebuild_into(work: Rebuild, directory: Path, owner: str | None, answer: Proposal) -> None:
@@ -363,11 +405,14 @@ def _check_room(work: Rebuild, directory: Path, answer: Proposal, *, is_said: bo
 
 def _show_rebuilt(work: Rebuild, found: Rebuilt, answer: Proposal) -> None:
     rows: list[Row] = [change.row() for change in found.changes]
-    summary = found.summary()
+    summary, lines = found.summary(), list(_rebuilt_sentences(found))
+    if answer.books is not None:
+        summary["books"] = answer.books.document()
+        lines.append(answer.books.sentence())
     answer.rows = rows
     answer.document = lambda: {"summary": summary, "changes": rows}
     answer.summary = lambda: {"kind": "summary", **summary}
-    answer.sections = lambda: [Section(rows=rows, columns=_COLUMNS), Section(lines=_rebuilt_sentences(found))]
+    answer.sections = lambda: [Section(rows=rows, columns=_COLUMNS), Section(lines=lines)]
     answer.remarks += work.remarks(found)
 
 

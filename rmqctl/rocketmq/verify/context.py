@@ -16,6 +16,7 @@ from formats.layout import plan_of
 from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry
 from rmqctl.findings import Finding
 from rmqctl.release import Release
+from rmqctl.rocketmq.dispatch.rules import batch_topics
 from rmqctl.rocketmq.findings.log import LOG_DLEDGER_ENTRY
 from rmqctl.rocketmq.log.block import Block, Ints, gather
 from rmqctl.rocketmq.log.record import SMALLEST
@@ -39,6 +40,7 @@ class LogContext:
         dispatched: physical offset after the last record that has a queue unit, of either kind; -1 without queues.
         misplaced: physical offsets of records whose queue or queue offset is wrong.
         odd_times: physical offsets of records whose store time looks damaged.
+        batch_topics: topics whose queues are batch queues.
         damaged: physical ranges ``(begin, end)`` that findings of the log cover, ascending.
     """
 
@@ -58,6 +60,7 @@ class LogContext:
     dispatched: int = -1
     misplaced: frozenset[int] = frozenset()
     odd_times: frozenset[int] = frozenset()
+    batch_topics: frozenset[bytes] = frozenset()
 
     @classmethod
     def of(cls, store: RocketMQStore, as_release: Release | None = None) -> LogContext:
@@ -78,6 +81,7 @@ class LogContext:
             lowest_release=releases.lowest,
             log_files=files,
             settings=store.settings,
+            batch_topics=batch_topics(store, reads_log=False) if releases.is_5 else frozenset(),
         )
 
     def is_undispatched(self, physical: int) -> bool:

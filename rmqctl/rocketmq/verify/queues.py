@@ -19,8 +19,9 @@ from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import Listing
 from rmqctl.findings import Finding
+from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.keys import DelayLevels, delayed, tags_codes
-from rmqctl.rocketmq.dispatch.rules import UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED, DispatchRules, ExtraQueue, split_extra
 from rmqctl.rocketmq.dispatch.units import units_of
 from rmqctl.rocketmq.findings.derived import QUEUE_DATABASE
 from rmqctl.rocketmq.log.block import Block, Ints
@@ -95,7 +96,8 @@ class QueueChecker:
         self._queues: dict[int, Queue | None] = {}
         self._pages = UnitPages(self._queue)
         self._levels = DelayLevels.of(context.settings.get("messageDelayLevel"), self._shown_delays)
-        self._batches = BatchMatch(store)
+        self._rules = DispatchRules(Release(*context.highest_release))
+        self._batches = BatchMatch(store, context.batch_topics)
         self._extensions = Extensions(store)
         self._claimed = np.zeros((_CLAIM, 0), np.int64)
         self._claims: dict[int, ClaimedUnits] = {}
@@ -256,23 +258,22 @@ class QueueChecker:
         names, offsets = pairs.named(b"INNER_MULTI_DISPATCH"), pairs.named(b"INNER_MULTI_QUEUE_OFFSET")
         at = {int(row): i for i, row in enumerate(offsets.owner)}
         for i, row in enumerate(names.owner.tolist()):
-            if row in at:
-                self._claim_dispatch(block, row, names.value(i).split(b","), offsets.value(at[row]).split(b","))
+            if row in at and self._rules.dispatches_extra(block.topic(row)):
+                queue_id = int(block["queue_id"][row])
+                for extra in split_extra(names.value(i), offsets.value(at[row]), queue_id, self._rules):
+                    self._claim_dispatch(block, row, extra)
 
-    def _claim_dispatch(self, block: Block, row: int, names: list[bytes], offsets: list[bytes]) -> None:
-        if len(names) != len(offsets):
+    def _claim_dispatch(self, block: Block, row: int, extra: ExtraQueue) -> None:
+        if extra.queue_offset < 0 or (self._skips_light and extra.topic.startswith(_LIGHT)):
             return
-        for name, text in zip(names, offsets, strict=True):
-            if not text.isdigit() or b"/" in name or (self._skips_light and name.startswith(_LIGHT)):
-                continue
-            queue_id = 0 if name.startswith(_LIGHT) else int(block["queue_id"][row])
-            number = int(self._numbers.numbers(np.array([self._ids.number(name) << 32 | queue_id & 0xFFFFFFFF]))[0])
-            unit = self._pages.lookup(np.array([number]), np.array([int(text)]))[0]
-            physical, end = int(block.physical[row]), int(block.physical[row] + block.total_size[row])
-            if int(unit["physical_offset"]) == int(block["physical_offset"][row]) and int(unit["size"]):
-                self._claims.setdefault(number, ClaimedUnits()).add(1, int(text), int(text), end)
-            elif int(unit["size"]) == 0:
-                self._missing.append(Missing(self._name(self._numbers.keys()[number]), int(text), physical, end))
+        key = self._ids.number(extra.topic) << 32 | extra.queue_id & 0xFFFFFFFF
+        number, offset = int(self._numbers.numbers(np.array([key]))[0]), extra.queue_offset
+        unit = self._pages.lookup(np.array([number]), np.array([offset]))[0]
+        physical, end = int(block.physical[row]), int(block.physical[row] + block.total_size[row])
+        if int(unit["physical_offset"]) == int(block["physical_offset"][row]) and int(unit["size"]):
+            self._claims.setdefault(number, ClaimedUnits()).add(1, offset, offset, end)
+        elif int(unit["size"]) == 0:
+            self._missing.append(Missing(self._name(self._numbers.keys()[number]), offset, physical, end))
 
 
 def finish(

@@ -15,6 +15,7 @@ from formats.layout import plan_of
 from formats.rocketmq.abort_lock import abort_pid
 from formats.rocketmq.checkpoint import Checkpoint
 from formats.rocketmq.config_json import parse_config
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from formats.rocketmq.timer import (
     BLANK_MAGIC,
     BLANK_SIZE,
@@ -26,6 +27,7 @@ from formats.rocketmq.timer import (
     TimerLogUnit,
     TimerWheelSlot,
 )
+from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import read_all
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
@@ -41,6 +43,7 @@ from rmqctl.rocketmq.findings.state import (
     CONFIG_CONSUMER_OFFSET,
     CONFIG_DELAY_OFFSET,
     CONFIG_FALLBACK,
+    CONFIG_NO_TOPICS,
     CONFIG_UNKNOWN_TOPIC,
     CONFIG_UNREADABLE,
     STORE_ABORT,
@@ -60,9 +63,13 @@ from rmqctl.rocketmq.state.config import (
     consumer_offsets,
     delay_offsets,
     has_stored_config,
+    is_own_topic,
+    known_topics,
     read_checkpoint,
+    read_config,
     topic_names,
 )
+from rmqctl.rocketmq.state.releases import has_known_broker
 from rmqctl.rocketmq.store.databases import DatabaseDamaged
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
@@ -189,17 +196,7 @@ def _finding(kind: FindingKind, size: int, message: str, severity: Severity | No
 # --- configuration against the queues ---------------------------------------------------------------
 
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-_OWN_PREFIXES = ("rmq_sys_", "%RETRY%", "%DLQ%", "%LMQ%", "RMQ_SYS_")
-_OWN_TOPICS = {
-    SCHEDULE_TOPIC,
-    "TBW102",
-    "BenchmarkTest",
-    "CHECKPOINT_TOPIC",
-    "OFFSET_MOVED_EVENT",
-    "SELF_TEST_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-}
+_NAMED = 5
 _IN_PLACE = (5, 1, 0)
 Key = tuple[str, int]
 Ranges = Mapping[Key, tuple[int, int]]
@@ -208,6 +205,7 @@ Ranges = Mapping[Key, tuple[int, int]]
 def check_config(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     """Yield findings about config/."""
     yield from _unreadable(store, context)
+    yield from _no_topics(store)
     if store.is_rocksdb or has_stored_config(store):
         return  # the databases count, not the files (spec 10.3)
     if missing_log(store) is not None:
@@ -234,6 +232,21 @@ def _unreadable(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
         kind = CONFIG_FALLBACK if file.fallback else CONFIG_UNREADABLE
         helped = "its .bak is good" if file.fallback else "its .bak does not help"
         yield Finding(kind, file.path, file.error.offset, 0, f"the file {_as_clause(file.error)}; {helped}")
+
+
+def _no_topics(store: RocketMQStore) -> Iterator[Finding]:
+    """Find that nothing names the topics of a broker's store: neither topics.json nor its .bak is there."""
+    file = read_config(store, "topics.json")
+    if not file.missing or store.tree.stat(f"{file.path}.bak") is not None or has_stored_config(store):
+        return
+    try:
+        topics = [topic for topic in known_topics(store) if not is_own_topic(topic)]
+    except MissingExtra:  # the checks of queues say it
+        return
+    if topics and has_known_broker(store):
+        more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
+        message = f"there is no such file, and no .bak: no broker serves {', '.join(topics[:_NAMED])}{more}"
+        yield Finding(CONFIG_NO_TOPICS, file.path, 0, 0, message)
 
 
 def _as_clause(error: DecodeError) -> str:
@@ -282,7 +295,7 @@ def _consumers(consumers: list[ConsumerOffset], ranges: Ranges, known: set[str] 
     for own in consumers:
         key = own.topic, own.queue_id
         limit = ranges.get(key, (0, 0))[1]
-        if known is not None and own.topic not in known and not _is_own(own.topic) and key not in ranges:
+        if known is not None and own.topic not in known and not is_own_topic(own.topic) and key not in ranges:
             message = (
                 f"group {own.group} has an offset of queue {own.queue_id} of a topic that topics.json does not know"
             )
@@ -319,14 +332,9 @@ def _orphans(store: RocketMQStore, known: set[str]) -> Iterator[Finding]:
     for kind in (QUEUES, BATCH_QUEUES):
         for entry in store.tree.entries(kind, sizes=False):
             topic = entry.name
-            if entry.is_directory and topic not in known and topic not in own and not _is_own(topic):
+            if entry.is_directory and topic not in known and topic not in own and not is_own_topic(topic):
                 message = f"topic {topic} has queues, but topics.json does not know it"
                 yield Finding(QUEUE_ORPHAN, entry.path, 0, 0, message, topic=topic)
-
-
-def _is_own(topic: str) -> bool:
-    """Topics that brokers make or use without an entry in topics.json."""
-    return topic in _OWN_TOPICS or topic.startswith(_OWN_PREFIXES)
 
 
 # --- the timer log and the timer wheel --------------------------------------------------------------

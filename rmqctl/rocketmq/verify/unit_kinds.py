@@ -17,12 +17,13 @@ import numpy as np
 from formats.layout import plan_of
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE
 from formats.rocketmq.consumequeue_ext import HEAD_SIZE, ConsumeQueueExtUnit
+from formats.rocketmq.message import TRANSACTION
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.files.local import ByteSource
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.rocketmq.dispatch.keys import tags_codes
-from rmqctl.rocketmq.dispatch.rules import INNER_BATCH, inner_batch
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED, inner_batch
 from rmqctl.rocketmq.findings.derived import (
     QUEUE_AHEAD,
     QUEUE_EXT,
@@ -179,14 +180,14 @@ def extension_findings(problems: list[ExtensionProblem], context: LogContext) ->
         )  # fmt: skip
 
 
-# --- batch consume queues against the inner batches of the log --------------------------------------
+# --- batch consume queues against the log ----------------------------------------------------------
 
 
 _SIZE = BATCH_UNIT.itemsize
 
 
 class Batch(NamedTuple):
-    """An inner batch as its unit must say it, fields as in the schema of the unit."""
+    """A record of a batch queue as its unit must say it, fields as in the schema of the unit."""
 
     physical_offset: int
     size: int
@@ -206,7 +207,7 @@ class BatchClaim:
     """What the log claims of one batch queue.
 
     Attributes:
-        claim: of the batches with a readable INNER_BASE: count, first and last queue offset, begin and end.
+        claim: of the records with a queue offset: count, first and last queue offset, begin and end.
         unmatched: those whose unit was not found, in log order.
         dispatched: physical offset after the last whose unit was found; -1 without one.
     """
@@ -223,28 +224,32 @@ class BatchClaim:
 
 
 class BatchMatch:
-    """Finds the inner batches of one split, and their units."""
+    """Finds the records of one split that have units in batch queues, and these units.
 
-    def __init__(self, store: RocketMQStore) -> None:
-        self.store = store
-        self.topics = {e.name.encode("utf-8", "surrogateescape") for e in store.tree.entries(BATCH_QUEUES, sizes=False)}
+    Args:
+        topics: those whose queues are batch queues.
+    """
+
+    def __init__(self, store: RocketMQStore, topics: frozenset[bytes]) -> None:
+        self.store, self.topics = store, topics
         self._found: dict[Key, list[Batch]] = {}
 
     def rows(self, block: Block, topics: Ints, names: list[bytes]) -> Ints:
-        """Rows that have no unit in a simple queue: inner batches, and all records of batch topics."""
-        batch = (block["sys_flag"] & INNER_BATCH) != 0
+        """Rows of the records of batch topics: those that have no unit in a simple queue."""
         numbers = [n for n, name in enumerate(names) if name in self.topics]
-        return np.flatnonzero(batch | np.isin(topics, numbers) if numbers else batch)
+        return np.flatnonzero(np.isin(topics, numbers)) if numbers else np.zeros(0, np.int64)
 
     def claim(self, block: Block, rows: Ints, pairs: Pairs, topics: Ints, names: list[bytes]) -> None:
-        """Note the batches among the rows."""
-        bases, counts = (_integers(pairs.named(name)) for name in (b"INNER_BASE", b"INNER_NUM"))
+        """Note the units that the rows want."""
+        said = {name: _texts(pairs.named(name)) for name in (b"INNER_BASE", b"INNER_NUM")}
         codes = tags_codes(block, pairs)
-        for row in rows.tolist():
-            if row in bases and row in counts and int(block["sys_flag"][row]) & INNER_BATCH:
+        for row in rows[~np.isin(block["sys_flag"][rows] & TRANSACTION, UNQUEUED)].tolist():
+            properties = {name: own[row] for name, own in said.items() if row in own}
+            base, count = inner_batch(properties, int(block["queue_offset"][row]))
+            if base >= 0:
                 key = names[topics[row]].decode("utf-8", "replace"), int(block["queue_id"][row])
                 place, time = int(block.physical[row]), int(block["store_timestamp"][row])
-                batch = Batch(place, int(block.total_size[row]), int(codes[row]), time, bases[row], counts[row])
+                batch = Batch(place, int(block.total_size[row]), int(codes[row]), time, base, count)
                 self._found.setdefault(key, []).append(batch)
 
     def claims(self) -> dict[Key, BatchClaim]:
@@ -258,20 +263,16 @@ class BatchMatch:
             topic, queue_id = key
             where = QueueFiles(BATCH_QUEUES, topic, queue_id, f"{BATCH_QUEUES}/{topic}/{queue_id}", self.store.tree)
             queue = Queue.open(where, BATCH_UNIT)
-            held = list(_near(queue, batches)) if topic.encode() in self.topics else []
+            held = list(_near(queue, batches))
             claimed.unmatched = _out_of_turn(batches, held) if held != batches else []
             left = set(claimed.unmatched)
             claimed.dispatched = max((b.end for b in batches if b not in left), default=-1)
         return claims
 
 
-def _integers(pairs: Pairs) -> dict[int, int]:
-    found = {}
-    for i in range(len(pairs)):
-        text = pairs.value(i)
-        if text.isdigit() and len(text) < 20:
-            found[int(pairs.owner[i])] = int(text)
-    return found
+def _texts(pairs: Pairs) -> dict[int, bytes]:
+    """Return the values by row; of repeated names the last counts."""
+    return {int(pairs.owner[i]): pairs.value(i) for i in range(len(pairs))}
 
 
 def _out_of_turn(batches: list[Batch], held: list[Batch]) -> list[Batch]:
@@ -334,9 +335,7 @@ def finish_batches(store: RocketMQStore, claims: Mapping[Key, BatchClaim], conte
                 yield from _Uneven(queue, claimed, context, log).findings()
     for key, claimed in sorted((key, claimed) for key, claimed in left.items() if key not in homes):
         claim = claimed.claim
-        message = (
-            f"{claim.count} inner batches of the log, queue offsets {claim.low} to {claim.high}, and no queue file"
-        )
+        message = f"{claim.count} records of the log, queue offsets {claim.low} to {claim.high}, and no queue file"
         path = f"{BATCH_QUEUES}/{key[0]}/{key[1]}"
         kind = QUEUE_UNDISPATCHED if context.is_undispatched(claim.begin) else QUEUE_MISSING
         yield Finding(kind, path, 0, 0, message, topic=key[0], queue_id=key[1], queue_offset=claim.low)
@@ -415,16 +414,16 @@ class _Uneven:
             if self._is_explained(wanted.physical_offset, wanted.end):
                 return
             kind = QUEUE_UNIT_MISMATCH if any(unit) else QUEUE_HOLE
-            message = f"the batch at {wanted.physical_offset} wants {tuple(wanted)}, found {tuple(unit)}"
+            message = f"the record at {wanted.physical_offset} wants {tuple(wanted)}, found {tuple(unit)}"
         elif is_record:
             kind = QUEUE_STALE_TAIL if not self._is_claimed_after() else QUEUE_UNIT_MISMATCH
-            message = f"the batch at {physical} has a unit in front of this one: it is served twice"
+            message = f"the record at {physical} has a unit in front of this one: it is served twice"
         elif context.end is not None and physical >= context.end:
             kind, message = QUEUE_AHEAD, f"the unit points to {physical}, but the log ends at {context.end}"
         elif self._is_explained(physical, physical + max(unit.size, 1)):
             return
         else:
-            kind, message = QUEUE_UNIT_MISMATCH, f"the unit {tuple(unit)} stands for no batch of this queue"
+            kind, message = QUEUE_UNIT_MISMATCH, f"the unit {tuple(unit)} stands for no record of this queue"
         yield self._finding(kind, file, at, message, unit.base_offset)
 
     def _is_claimed_after(self) -> bool:
@@ -449,10 +448,10 @@ class _Uneven:
             return None
         properties = dict(split_properties(fields["properties"]))
         topic, queue_id = self.queue.key
-        base, count = inner_batch(properties)
+        base, count = inner_batch(properties, fields["queue_offset"])
         if (fields["topic"], fields["queue_id"]) != (topic.encode("utf-8", "surrogateescape"), queue_id):
             return None
-        if not fields["sys_flag"] & INNER_BATCH or base < 0:
+        if fields["sys_flag"] & TRANSACTION in UNQUEUED or base < 0:
             return None
         code = tags_code(properties.get(b"TAGS", b"").decode("utf-8", "replace"))
         return Batch(physical, fields["total_size"], code, fields["store_timestamp"], base, count)
@@ -467,7 +466,7 @@ class _Uneven:
         ):  # fmt: skip
             if batches:
                 first = min(batches)
-                what = f"{len(batches)} inner batches of the log have" if len(batches) > 1 else "an inner batch has"
+                what = f"{len(batches)} records of the log have" if len(batches) > 1 else "a record of the log has"
                 message = f"{what} no unit here, from queue offset {first.base_offset} (record at "
                 message += f"{first.physical_offset}) on"
                 name = self.queue.files[-1].name

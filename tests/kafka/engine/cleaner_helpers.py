@@ -1,4 +1,4 @@
-"""What tests share with test_cleaner: COMPACT, batches_of, content_of, logs_of, write_history."""
+"""What tests share with test_cleaner: COMPACT, batches_of, cleaned_often, content_of, logs_of, write_history."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from formats.kafka.record_batch import HEADER_SIZE, header_plan
 from rmqctl.files.local import LocalFile
 from rmqctl.kafka.engine.batch import BatchHead, Ending
+from rmqctl.kafka.engine.config import EngineConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.reference import Record, records_of_batch
 from rmqctl.kafka.segments import Extent, scan
@@ -41,13 +42,25 @@ def content_of(batch: bytes) -> tuple[dict[str, Any], list[Record]]:
 
 
 def write_history(
-    engine: KafkaEngine, draw: random.Random, first_id: int = 0, partition: int = 0, start: int = TIME
+    engine: KafkaEngine,
+    draw: random.Random,
+    first_id: int = 0,
+    partition: int = 0,
+    start: int = TIME,
+    *,
+    bumps: bool = False,
 ) -> None:
-    """Puts and deletes of few keys, some idempotent, some in transactions that commit, abort or stay open."""
+    """Puts and deletes of few keys, some idempotent, some in transactions that commit, abort or stay open.
+
+    Args:
+        first_id: of the two producers; -1: no batch has one.
+        bumps: most transactions have an epoch of their own, which their marker begins.
+    """
     sequences: dict[int, int] = {}
+    epochs: dict[int, int] = {}
     for _ in range(draw.randrange(40, 160)):
-        producer = draw.choice([-1, -1, first_id, first_id + 1])
-        transactional = producer == first_id + 1
+        producer = draw.choice([-1, -1, first_id, first_id + 1]) if first_id >= 0 else -1
+        transactional = producer == first_id + 1 and producer > 0
         records = [
             Record(
                 0,
@@ -63,8 +76,32 @@ def write_history(
             first = sequences.get(producer, 0)
             sequences[producer] = first + len(records)
             head = replace(
-                head, producer_id=producer, producer_epoch=0, base_sequence=first, transactional=transactional
+                head,
+                producer_id=producer,
+                producer_epoch=epochs.get(producer, 0),
+                base_sequence=first,
+                transactional=transactional,
             )
         engine.append("t", partition, records, head)
         if transactional and draw.random() < 0.7:
-            engine.end_transaction(Ending(producer, 0, commit=draw.random() < 0.5), [("t", partition)])
+            commit = draw.random() < 0.5
+            if bumps and draw.random() < 0.7:
+                epochs[producer], sequences[producer] = epochs.get(producer, 0) + 1, 0
+            engine.end_transaction(Ending(producer, epochs.get(producer, 0), commit=commit), [("t", partition)])
+
+
+def cleaned_often(
+    root: Path, partitions: int, config: EngineConfig, settings: dict[str, str], start: int = TIME
+) -> None:
+    """A directory with a topic ``t`` that was cleaned until markers are headers only, and then stopped in order."""
+    moment = [start + 5000]
+    with KafkaEngine.open(root, replace(config, clock=lambda: moment[0])) as engine:
+        engine.make_topic("t", partitions, {**settings, "delete.retention.ms": "0"})
+        for number in range(partitions):
+            write_history(engine, random.Random(number), 10 * number, number, start, bumps=True)
+        for _ in range(3):
+            engine.compact(roll=True)
+            moment[0] += 10_000
+            for number in range(partitions):
+                write_history(engine, random.Random(99), -1, number, start)
+        engine.compact(roll=True)

@@ -151,6 +151,7 @@ class FailingDisk(Disk):
     """Fails at one of its renames and deletions."""
 
     def __init__(self, left: int) -> None:
+        super().__init__()
         self.left = left
 
     def _count(self) -> None:

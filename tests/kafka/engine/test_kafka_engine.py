@@ -369,6 +369,7 @@ class FullDisk(Disk):
     """Has room for so many bytes of log, and for half of the write that is too much."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.left = 1 << 40
 
     def write_some(self, fd: int, data: Buffer, position: int) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
+import shutil
 import struct
 from collections import Counter
 from functools import partial
@@ -18,11 +18,13 @@ from rmqctl.findings import Severity
 from rmqctl.kafka.directory import LogDirectories, read_directory
 from rmqctl.kafka.rebuild.build import Builder, interval_of
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, Rebuilt, rebuild, write_into
+from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.store import KafkaStore
 from rmqctl.kafka.verify import driver
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.kafka.verify.indexes import intervals_shown
+from rmqctl.release import Release
 from rmqctl.repair import apply
 from tests.conftest import Rmqctl
 
@@ -144,16 +146,25 @@ def test_parts_topics_and_another_directory(tmp_path: Path) -> None:
     assert all(name.startswith("txn-a-") and name.endswith("index") for name in names)
 
 
-def test_an_id_of_another_topic_stays_without_proof(tmp_path: Path) -> None:
-    root = golden.unpack("3.9.2-clean", tmp_path)
-    other = "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
-    for directory in ("plain-none-0", "empty-topic-0"):
-        (root / directory / "partition.metadata").write_text(other)
-    os.utime(root / "empty-topic-0/00000000000000000000.log", (0, 0))
-    found, _ = rebuilt(root)
-    changed = {change.name for change in found.changes if change.change == "replace"}
-    assert changed == {"plain-none-0/partition.metadata"}, "its segments were written after the topic was made"
-    assert "deleted" in found.left["empty-topic-0/partition.metadata"]
+def test_an_id_that_can_be_read_is_never_written_over(tmp_path: Path) -> None:
+    """That of a topic which was deleted, whose directory lies in the place of another; one that no topic had; a flip."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    shutil.rmtree(root / "plain-none-0")
+    next(root.glob("goner-1.*-delete")).rename(root / "plain-none-0")
+    (root / "plain-none-1/partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
+    flipped = root / "plain-none-2/partition.metadata"
+    sound = flipped.read_text()
+    flipped.write_text(sound[:-4] + ("A" if sound[-4] != "A" else "B") + sound[-3:])
+    found, replicas = rebuilt(root)
+    changed = {change.name: change.content for change in found.changes if change.name.endswith("metadata")}
+    changed = {name: content for name, content in changed.items() if (root / name).read_bytes() != content}
+    assert changed == {"plain-none-2/partition.metadata": sound.encode()}
+    assert "that of topic goner, which was deleted" in found.left["plain-none-0/partition.metadata"]
+    assert "which the metadata log does not name" in found.left["plain-none-1/partition.metadata"]
+    start = recover(replicas, Release(4, 3, 1))
+    assert {one.loaded.partition.directory for one in start.partitions if one.is_stray} == {
+        f"plain-none-{number}" for number in range(3)
+    }
 
 
 def test_the_command_puts_them_in_place_and_takes_them_out_again(rmqctl: Rmqctl, tmp_path: Path) -> None:

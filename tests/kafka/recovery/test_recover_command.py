@@ -16,7 +16,7 @@ from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from tests.conftest import Rmqctl
 
-KEYS = ["release", "starts", "error", "partitions", "lost", "offline"]
+KEYS = ["release", "starts", "error", "partitions", "lost", "offline", "hidden"]
 CHANGES = ("deleted_files", "created_files", "changed_files")
 PARTITION_KEYS = [
     "log_start_offset", "log_end_offset", "segments", "recovered_segments", "stopped_by", "deleted_files",
@@ -152,3 +152,29 @@ def test_apply_after_an_orderly_stop_leaves_marker_and_trimmed_indexes(rmqctl: R
     assert (root / "plain-none-0" / pristine.name).read_bytes() == pristine.read_bytes()
     done = rmqctl("recover", root, "--apply", "--yes")
     assert "nothing to do" in done.stderr
+
+
+def test_partitions_that_go_out_of_service_are_said_first(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    (root / "plain-none-1" / "partition.metadata").unlink()
+    done = rmqctl("recover", root)
+    assert done.exit_code == 1
+    assert done.stdout.startswith("A 4.3.1 broker starts, loses nothing and takes 1 partition out of service\n")
+    assert "renamed to -stray: it has no partition.metadata that names its topic id" in " ".join(done.stdout.split())
+    *_, last = map(json.loads, rmqctl("recover", root, "-o", "jsonl").stdout.splitlines())
+    assert (last["kind"], last["starts"], last["lost"]["records"]) == ("summary", True, 0)
+    batches = [row for row in golden.truth("4.3.1-clean") if row["t"] == "batch"]
+    held = sum(
+        row["count"] for row in batches if row["file"].startswith("plain-none-1/") and row["file"].endswith(".log")
+    )
+    assert last["hidden"]["records"] == held > 0
+
+
+def test_json_lines_say_why_a_broker_does_not_start(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    (root / "meta.properties").unlink()
+    done = rmqctl("recover", root, "-o", "jsonl")
+    assert done.exit_code == 1
+    (summary,) = map(json.loads, done.stdout.splitlines())
+    assert (summary["kind"], summary["starts"], summary["offline"]) == ("summary", False, False)
+    assert "meta.properties" in summary["error"]

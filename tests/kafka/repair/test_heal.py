@@ -387,3 +387,26 @@ def test_the_base_offset_of_the_last_batch_of_a_segment_after_damage(offset: int
     data = _put(6 * SIZE, offset.to_bytes(8, "big"), 8, _zeroed(4 * SIZE, 6 * SIZE))[: 7 * SIZE]
     after, loses = _repaired(tmp_path / "d", data, {f"t-0/{7:020d}.log": WHOLE[7 * SIZE :]})
     assert (after, loses) == ({n: LOG[n][17:] for n in range(14) if n not in {4, 5}}, 2)
+
+
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(n, marks=pytest.mark.slow) for n in range(12, 62))])
+def test_two_wrong_epochs_near_each_other_cost_no_other_batch(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    name = draw.choice(["4.3.1-clean", "3.9.2-clean", "4.3.1-crash", "3.9.2-crash"])
+    root = alone(name, draw.choice(["plain-none-0", "txn-a-0", "z-gzip-0", "idem-0", "z-lz4-0", "ooo-ts-0"]), tmp_path)
+    survey = Survey(opened(root).partitions[0])
+    sound = {b.base_offset: survey.bytes_of(b) for b in map(survey.batch, range(len(survey)))}
+    row = draw.randrange(len(survey) - 4)
+    for hit in map(survey.batch, {row, row + draw.choice([1, 1, 2, 3])}):
+        wrong = draw.choice(
+            [hit.epoch + draw.randrange(1, 6), draw.randrange(1 << 31), hit.epoch ^ 1 << draw.randrange(31)]
+        )
+        with (root / survey.files[hit.segment].name).open("r+b") as log:
+            log.seek(hit.position + 12)
+            log.write(struct.pack(">i", wrong))
+    (tmp_path / "staged").mkdir()
+    directory = opened(root)
+    plan = plan_repair(directory, RepairOptions(Release.parse(name[:5])), tmp_path / "staged").plan
+    mended = Survey(overlaid(directory, plan.steps).partitions[0])
+    assert {b.base_offset: mended.bytes_of(b) for b in map(mended.batch, range(len(mended)))} == sound
+    assert sum(step.loses for step in plan.steps) == 0

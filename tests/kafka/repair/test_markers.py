@@ -118,4 +118,4 @@ def test_an_end_that_nothing_knows_is_named(tmp_path: Path) -> None:
     steps = plan_repair(opened(root), RepairOptions(Release(3, 9, 2)), staged).plan.steps
     reasons = [step.why for step in steps if step.what.startswith("bridge offsets 116 to 123")]
     assert len(reasons) == 1
-    assert "the transaction of producer 15 from offset 113 ended here, nothing left says how" in reasons[0]
+    assert "txn-b-0 producer 15 from offset 113 ended here, nothing left says how" in reasons[0]

@@ -40,4 +40,4 @@ def test_a_plan_reads_sound_partitions_once(rmqctl: Rmqctl, tmp_path: Path, monk
     assert found.plan.steps
     for partition in ("T-0", "T-1", "T-3"):
         assert count[partition] < 2.1 * once[partition]  # by the first verification, and by the start on the result
-    assert count["T-2"] < 9 * once["T-2"]
+    assert count["T-2"] < 11 * once["T-2"]  # two of them are for the books: before the plan, and after it

@@ -101,6 +101,106 @@ def test_each_lacks_what_the_other_has_and_salvage_gives_both(tmp_path: Path, rm
     assert (tmp_path / f"into/t-0/{0:020d}.log").read_bytes() == b"".join(whole)
 
 
+def test_epoch_without_a_batch_supersedes_nothing(tmp_path: Path) -> None:
+    """B is elected in epoch 1 at offset 4, writes nothing and dies; A goes on in epoch 3."""
+    whole = [one(at) for at in range(0, 8, 2)] + [one(8, epoch=3), one(10, epoch=3)]
+    a = partition(tmp_path / "a", "t-0", whole, "0\n2\n0 0\n3 8\n")
+    b = partition(tmp_path / "b", "t-0", whole[:2], "0\n2\n0 0\n1 4\n")
+    found = elect(a, b)
+    assert (lost(found), found["best"], found["is_no"]) == ([0, 8], str(a), False)
+    assert [choice["superseded"]["records"] for choice in found["choices"]] == [0, 0]
+    for number, roots in enumerate(permutations((a, b))):
+        into = tmp_path / str(number)
+        open_store(str(roots[0])).salvage(into, replicas=[open_store(str(roots[1]))]).prepare()
+        assert (into / f"t-0/{0:020d}.log").read_bytes() == b"".join(whole)
+
+
+def test_log_of_the_last_leader_counts_against_one_that_wrote_in_between(tmp_path: Path) -> None:
+    """B leads in epoch 1, and nobody fetches what it writes; A, which has more of epoch 0, leads again in epoch 3."""
+    whole = [one(at) for at in range(0, 8, 2)] + [one(8, epoch=3)]
+    a = partition(tmp_path / "a", "t-0", whole)
+    b = partition(tmp_path / "b", "t-0", [*whole[:2], one(4, epoch=1, text=b"b")])
+    found = elect(b, a)
+    assert (lost(found), found["best"], found["gone"]) == ([6, 0], str(a), [])
+    assert [choice["superseded"]["records"] for choice in found["choices"]] == [0, 2]
+
+
+def test_what_is_superseded_is_counted_once_and_not_where_the_choice_has_it(tmp_path: Path) -> None:
+    old = [one(0), one(2), one(4), one(6)]
+    a, b = (partition(tmp_path / name, "t-0", old) for name in "ab")
+    c = partition(tmp_path / "c", "t-0", [*old[:2], one(4, epoch=3, text=b"n")])
+    found = elect(a, b, c)
+    assert [choice["superseded"]["records"] for choice in found["choices"]] == [0, 0, 4]
+
+
+def watermarked(root: Path, batches: Sequence[bytes], high_watermark: int) -> Path:
+    """A log directory whose checkpoint says up to where its partition was committed."""
+    partition(root, "t-0", batches)
+    (root / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {high_watermark}\n")
+    return root
+
+
+def test_committed_records_that_no_copy_has_are_gone_with_every_choice(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    whole = [one(at) for at in range(0, 8, 2)]
+    a, b = watermarked(tmp_path / "a", whole, 12), watermarked(tmp_path / "b", whole[:3], 10)
+    found = elect(a, b)
+    assert (found["gone"], found["no_loss"], found["is_no"], found["salvage"]) == ([[8, 11]], False, True, False)
+    assert (lost(found), [choice["no_loss"] for choice in found["choices"]]) == ([0, 2], [False, False])
+    done = rmqctl("elect", a, b)
+    assert done.exit_code == 1
+    assert "t-0: offsets 8 to 11 are in no replica any more, with every choice" in " ".join(done.stdout.split())
+    assert "nothing is lost" not in done.stdout
+
+
+@pytest.mark.parametrize("emptied", [0, 4, 8])
+def test_segment_that_is_empty_on_every_disk_is_gone(emptied: int, tmp_path: Path) -> None:
+    roots = [watermarked(tmp_path / name, [], 12) for name in "ab"]
+    for root in roots:
+        for base in (0, 4, 8):
+            batches = [] if base == emptied else [one(base), one(base + 2)]
+            (root / f"t-0/{base:020d}.log").write_bytes(b"".join(batches))
+    found = elect(*roots)
+    assert (found["gone"], found["no_loss"]) == ([[emptied, emptied + 3]], False)
+    (root, _) = roots
+    (root / f"t-0/{emptied:020d}.log").write_bytes(one(emptied) + one(emptied + 2))
+    found = elect(*roots)
+    assert (found["gone"], found["no_loss"], lost(found)) == ([], True, [0, 4])
+
+
+def test_segments_that_compaction_emptied_are_no_loss(tmp_path: Path) -> None:
+    roots = [watermarked(tmp_path / name, [], 12) for name in "ab"]
+    for root in roots:
+        (root / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 12\n")
+        for base in (0, 4, 8, 12):
+            (root / f"t-0/{base:020d}.log").write_bytes(one(base) if base == 4 else b"")
+    found = elect(*roots)
+    assert (found["gone"], found["no_loss"], found["is_no"]) == ([], True, False)
+
+
+def controllers(room: Path, ends: Sequence[int]) -> list[Path]:
+    """Disks of three voters, of each as many records of the metadata log."""
+    roots = []
+    for node, end in enumerate(ends, 1):
+        root = partition(room / str(node), "__cluster_metadata-0", [one(at) for at in range(0, end, 2)])
+        (root / "meta.properties").write_text(f"version=1\nnode.id={node}\ncluster.id=AbCdEfGhQxSTU-V_wXyZ01\n")
+        roots.append(root)
+    return roots
+
+
+def test_metadata_log_whose_leader_the_first_voters_elect(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    roots = controllers(tmp_path / "1", (4, 4, 8))
+    found = elect(*roots)
+    assert (found["best"], found["no_loss"], found["start_first"]) == (str(roots[2]), False, [str(roots[2])])
+    assert [choice["no_loss"] for choice in found["choices"]] == [False, False, True]
+    done = rmqctl("elect", *roots)
+    said = " ".join(done.stdout.split())
+    assert done.exit_code == 1
+    assert "the first 2 of 3 voters that are up elect its leader" in said
+    assert f"start {roots[2]} first" in said
+    found = elect(*controllers(tmp_path / "2", (4, 8, 8)))
+    assert (found["no_loss"], found["start_first"], found["is_no"]) == (True, [], False)
+
+
 def test_topics_of_one_name_and_two_ids_are_two(tmp_path: Path) -> None:
     a = partition(tmp_path / "a", "t-0", [one(0)])
     b = partition(tmp_path / "b", "t-0", [one(0), one(2)])
@@ -190,6 +290,50 @@ def test_epochs_of_a_checkpoint_count_as_a_broker_has_them(tmp_path: Path) -> No
     whole = stopped(tmp_path / "whole", batches, "0\n2\n0 0\n3 4\n", 8)
     found = follow(*copies(behind, whole))
     assert (found.steps, found.cut_to, found.cut.count, found.alone.count) == (((0, 0, 4, 4),), 4, 4, 0)
+
+
+@pytest.mark.parametrize(("epochs", "unknown"), [("0 0\n2 2\n9 6", -1), ("0 0\n9 2", 9)])
+def test_follower_with_an_epoch_that_the_leader_does_not_know(epochs: str, unknown: int, tmp_path: Path) -> None:
+    """It is refused for ever, unless the entry goes with what it cuts at the end of the leader."""
+    batches = [one(0), one(2, epoch=2), one(4, epoch=2), one(6, epoch=2)]
+    copy = stopped(tmp_path / "copy", batches, f"0\n{epochs.count(chr(10)) + 1}\n{epochs}\n", 8)
+    leader = stopped(tmp_path / "leader", batches[:3], "0\n2\n0 0\n2 2\n", 6)
+    found = follow(*copies(copy, leader), last_epoch=4)
+    assert (found.steps, found.cut_to, found.unknown_epoch) == (((9, -1, -1, 6),), 6, unknown)
+    assert follow(*copies(copy, leader), last_epoch=8).unknown_epoch == -1
+    assert follow(*copies(copy, leader)).unknown_epoch == -1
+
+
+def test_leader_gives_up_epochs_above_the_one_in_which_it_is_elected(tmp_path: Path) -> None:
+    batches = [one(0), one(2, epoch=2), one(4, epoch=2)]
+    copy = stopped(tmp_path / "copy", batches, "0\n2\n0 0\n2 2\n", 6)
+    leader = stopped(tmp_path / "leader", batches[:2], "0\n3\n0 0\n2 2\n9 3\n", 4)
+    found = follow(*copies(copy, leader), last_epoch=4)
+    assert (found.steps, found.cut_to, found.unknown_epoch) == (((2, 2, 4, 4),), 4, -1)
+
+
+def test_recover_names_the_partition_that_is_never_in_sync(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    roots = [golden.unpack("4.3.1-clean", tmp_path / name) for name in "ab"]
+    path = roots[0] / "plain-none-0/leader-epoch-checkpoint"
+    assert (
+        json.loads(rmqctl("recover", *roots[:1], "--leader", roots[1], "-o", "json").stdout)["leader"]["lost"][
+            "records"
+        ]
+        == 0
+    )
+    path.write_text("0\n2\n0 0\n64 50\n")
+    done = rmqctl("recover", roots[0], "--leader", roots[1], "-o", "json")
+    found = json.loads(done.stdout)["leader"]["partitions"]
+    assert (done.exit_code, found["plain-none-0"]["unknown_epoch"], found["plain-none-1"]["unknown_epoch"]) == (
+        1,
+        64,
+        None,
+    )
+    said = " ".join(rmqctl("recover", roots[0], "--leader", roots[1]).stdout.split())
+    assert "plain-none-0 knows leader epoch 64" in said
+    assert rmqctl("rebuild", roots[0], "--checkpoint", "--topic", "plain-none", "--apply").exit_code == 0
+    done = rmqctl("recover", roots[0], "--leader", roots[1], "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)["leader"]["partitions"]["plain-none-0"]["cut"]["records"]) == (0, 0)
 
 
 def test_copy_is_cut_again_where_a_fetch_after_the_cut_meets_another_epoch(tmp_path: Path) -> None:

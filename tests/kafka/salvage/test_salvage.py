@@ -175,6 +175,35 @@ def test_damaged_end_keeps_the_offsets_that_were_given(tmp_path: Path) -> None:
     assert starts_with_nothing_to_do(tmp_path / "into", Release(4, 3, 1))
 
 
+def test_end_that_is_missing_at_a_batch_keeps_the_offsets_that_were_given(tmp_path: Path) -> None:
+    """Nothing shows that the last segment is damaged: its file was cut to nothing, or is lost."""
+    roots = [partition(tmp_path / name, "t-0", [one(0), one(2)]) for name in "ab"]
+    (roots[0] / f"t-0/{4:020d}.log").touch()
+    (roots[0] / "replication-offset-checkpoint").write_text("0\n1\nt 0 10\n")
+    for number, sources in enumerate([roots, roots[::-1], roots[:1]]):
+        into = tmp_path / str(number)
+        summary = salvage(into, *sources, as_release=Release(4, 3, 1))
+        assert ends(into) == {("t", 0): (0, 10)}
+        assert (summary["is_no"], [(hole["from"], hole["to"]) for hole in summary["holes"]]) == (True, [(4, 9)])
+        assert starts_with_nothing_to_do(into, Release(4, 3, 1))
+
+
+@pytest.mark.parametrize("name", ["exchanged", "renamed"])
+def test_segments_under_other_names_are_saved_whole(name: str, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    paths = sorted((root / "plain-none-0").glob("*.log"))
+    sound = [path.read_bytes() for path in paths]
+    if name == "exchanged":
+        paths[0].write_bytes(sound[1])
+        paths[1].write_bytes(sound[0])
+    else:
+        paths[1].rename(paths[1].with_name(f"{1050:020d}.log"))
+    summary = salvage(tmp_path / "into", root)
+    into = sorted((tmp_path / "into/plain-none-0").glob("*.log"))
+    assert b"".join(path.read_bytes() for path in into) == b"".join(sound)
+    assert (summary["left_out"], summary["holes"]) == (0, [])
+
+
 def test_a_log_whose_first_records_were_compacted_away_begins_where_it_did(tmp_path: Path) -> None:
     root = golden.unpack("4.3.1-clean", tmp_path)
     first = min((root / "compacted-0").glob("*.log"))
@@ -281,7 +310,7 @@ def test_fields_at_the_end_of_their_range(place: int, rmqctl: Rmqctl, tmp_path: 
     log = root / "t-0" / f"{0:020d}.log"
     log.parent.mkdir(parents=True)
     of_producer = {0: {}, 3: {}, 6: {"producer_id": (1 << 63) - 1, "producer_epoch": 0, "base_sequence": 0}}
-    batches = [batch(at, [record(n, None, b"v") for n in range(3)], **more) for at, more in of_producer.items()]
+    batches = [batch(at, [record(n, None, b"v%d" % at) for n in range(3)], **more) for at, more in of_producer.items()]
     sound = b"".join(batches)
     batches[place] = ((1 << 63) - 1).to_bytes(8, "big") + batches[place][8:]
     log.write_bytes(b"".join(batches))

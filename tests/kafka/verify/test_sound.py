@@ -153,5 +153,5 @@ def test_a_plan_takes_what_did_not_change_as_it_was_found(
             once = planned(tmp_path / f"{seed}")
             with monkeypatch.context() as patch:
                 patch.setattr(plan._Planner, "_unchanged", lambda _: {})
-                patch.setattr(plan, "overlaid", lambda d, s: read_directory(Overlay(d.tree, list(plan._edits(s)))))
+                patch.setattr(plan, "overlaid", lambda d, s: read_directory(Overlay(d.tree, list(plan.edits_of(s)))))
                 assert planned(tmp_path / f"{seed}-again") == once

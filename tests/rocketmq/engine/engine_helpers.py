@@ -46,6 +46,7 @@ class SlowDisk(Disk):
     """Counts the syncs of log files, and takes its time for them; it cannot write and sync in one."""
 
     def __init__(self, seconds: float = 0.005) -> None:
+        super().__init__()
         self.syncs, self.seconds = 0, seconds
 
     def sync(self, fd: int) -> None:

@@ -28,6 +28,7 @@ class FaultyDisk(Disk):
     """
 
     def __init__(self, kind: str, at: int, error: int, *, for_ever: bool) -> None:
+        super().__init__()
         self.kind, self.at, self.error, self.for_ever = kind, at, error, for_ever
         self.count = 0
 

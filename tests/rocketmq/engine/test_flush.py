@@ -66,6 +66,7 @@ class Noting(Disk):
     """Notes what is written and synced in one, and every other sync; every ``failing``-th of the former fails."""
 
     def __init__(self, failing: int = 0) -> None:
+        super().__init__()
         self.through, self.synced, self.failing = list[tuple[int, int]](), 0, failing
 
     def write_through(self, fd: int, data: Buffer, position: int) -> bool:

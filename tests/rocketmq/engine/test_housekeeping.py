@@ -21,6 +21,7 @@ class FullDisk(Disk):
     """Says how full each directory's disk is, by name."""
 
     def __init__(self, used: float = 0.5, **by_name: float) -> None:
+        super().__init__()
         self.rest, self.by_name = used, by_name
 
     def used(self, path: Path) -> float:

@@ -31,6 +31,7 @@ class Hooked(Disk):
     """Calls what a test wants in front of a sync, a write, and a write with a sync."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.sync_hook: Callable[[], object] = lambda: None
         self.write_hook: Callable[[], object] = lambda: None
         self.through_hook: Callable[[], object] = lambda: None

@@ -76,7 +76,8 @@ def test_a_unit_that_leads_to_another_record(row: int, root: Path, rmqctl: Rmqct
         file.seek(row * UNIT + REFERENCE)
         file.write((17).to_bytes(8, "big"))
     planned = json.loads(rmqctl("repair", root, "-o", "json").stdout)
-    assert [s["file"] for s in planned["steps"]] == [f"timerlog/{timer_log(root).name}"]
+    changed = [s["file"] for s in planned["steps"] if s["id"] != "index.newer-than-checkpoint"]  # of a killed store
+    assert changed == [f"timerlog/{timer_log(root).name}"]
     assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
     assert references(root) == [*before[:row], -1, *before[row + 1 :]]
     assert timer_findings(root) == []

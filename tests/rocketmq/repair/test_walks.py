@@ -47,8 +47,9 @@ def _compare(variant: Variant, root: Path) -> None:
 
 def _comparable(damage: LogDamage) -> dict[str, Any]:
     """All that a survey shows; splits may bring the queues in another order."""
-    found = {field.name: getattr(damage, field.name) for field in fields(damage)}
-    found["gaps"] = [(g.finding, g.begin, g.end, g.ends_file, g.is_tail, g.setting) for g in damage.gaps]
+    found = {field.name: getattr(damage, field.name) for field in fields(damage) if field.name != "order"}
+    for name in ("gaps", "misplaced"):
+        found[name] = [(g.finding, g.begin, g.end, g.ends_file, g.is_tail, g.setting) for g in found[name]]
     found["records"] = {at: sorted(map(repr, findings)) for at, findings in damage.records.items()}
     return found | {
         name: sorted(map(repr, found[name])) for name in ("missing", "holes", "unqueued", "stale", "blanks")

@@ -8,6 +8,8 @@ import java.lang.reflect.Proxy;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -240,9 +242,16 @@ final class LiveStore {
         return null;
     }
 
-    /** Topics with batch queues must say so in their attributes, or the store does not start. */
+    /** As config/topics.json says; without that file topics with batch queues must say so in their attributes, or the store does not start. */
     private static ConcurrentHashMap<String, TopicConfig> topics(String root) throws Exception {
         ConcurrentHashMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
+        Path written = Path.of(root, "config", "topics.json");
+        if (Files.exists(written)) {
+            Object table = written(Files.readString(written));
+            ((Map<?, ?>) table.getClass().getMethod("getTopicConfigTable").invoke(table))
+                .forEach((name, topic) -> topics.put((String) name, (TopicConfig) topic));
+            return topics;
+        }
         String[] names = new File(root, "batchconsumequeue").list();
         for (String name : names == null ? new String[0] : names) {
             TopicConfig topic = new TopicConfig(name);
@@ -250,6 +259,17 @@ final class LiveStore {
             topics.put(name, topic);
         }
         return topics;
+    }
+
+    /** What a broker reads of topics.json: the class moved from the common to the remoting classes in 5.0. */
+    private static Object written(String json) throws Exception {
+        Class<?> table;
+        try {
+            table = Class.forName("org.apache.rocketmq.remoting.protocol.body.TopicConfigSerializeWrapper");
+        } catch (ClassNotFoundException older) {
+            table = Class.forName("org.apache.rocketmq.common.protocol.body.TopicConfigSerializeWrapper");
+        }
+        return table.getMethod("fromJson", String.class, Class.class).invoke(null, json, table);
     }
 
     private static AtomicBoolean delivery(DefaultMessageStore store) throws Exception {

@@ -3,14 +3,21 @@ package rmqctl;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Random;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
+import org.apache.rocketmq.remoting.protocol.body.TopicConfigSerializeWrapper;
+import org.apache.rocketmq.common.sysflag.MessageSysFlag;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -19,6 +26,8 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
 /** Makes a small store with the released classes: {@code MakeStore KIND DIRECTORY}; prints a JSON line a message. */
 public final class MakeStore {
     private static final String LONG_TOPIC = "%RETRY%" + "g".repeat(130);
+    private static final String MIXED = "Mixed";
+    private static final String SINGLE = "Single";
     private static final String[] V6 = {"2001:db8::1", "2001:db8::2"};
 
     public static void main(String[] args) throws Exception {
@@ -43,6 +52,21 @@ public final class MakeStore {
             config.setCompactionMappedFileSize(4096);
             config.setCompactionCqMappedFileSize(920);
         }
+        boolean batch = args[0].equals("batch");
+        if (batch) {
+            config.setMapperFileSizeBatchConsumeQueue(8 * 46);
+            for (String topic : List.of(MIXED, SINGLE, "Plain")) {
+                TopicConfig known = new TopicConfig(topic);
+                if (!topic.equals("Plain")) {
+                    known.getAttributes().put("queue.type", "BatchCQ");
+                }
+                topics.put(topic, known);
+            }
+            TopicConfigSerializeWrapper written = new TopicConfigSerializeWrapper();
+            written.setTopicConfigTable(topics);
+            Files.createDirectories(Path.of(args[1], "config"));
+            Files.writeString(Path.of(args[1], "config", "topics.json"), written.toJson(true));
+        }
         boolean dledger = args[0].equals("dledger");
         if (dledger) {
             config.setEnableDLegerCommitLog(true);
@@ -61,14 +85,18 @@ public final class MakeStore {
         Random random = new Random(7);
         for (int i = 0; i < 60; i++) {
             MessageExtBrokerInner message = message(i, random);
+            if (batch) {
+                batch(message, i);
+            }
             PutMessageResult result = store.putMessage(message);
             System.out.printf(
                 "{\"status\":\"%s\",\"topic\":\"%s\",\"queue_id\":%d,\"queue_offset\":%d,\"physical_offset\":%d,\"size\":%d,"
-                    + "\"born_host\":\"%s\",\"store_host\":\"%s\",\"tags\":\"%s\",\"keys\":\"%s\",\"body\":\"%s\"}%n",
+                    + "\"born_host\":\"%s\",\"store_host\":\"%s\",\"tags\":\"%s\",\"keys\":\"%s\",\"messages\":%s,\"body\":\"%s\"}%n",
                 result.getPutMessageStatus(), message.getTopic(), message.getQueueId(),
                 result.getAppendMessageResult().getLogicsOffset(), result.getAppendMessageResult().getWroteOffset(),
                 result.getAppendMessageResult().getWroteBytes(), host(message.getBornHost()), host(message.getStoreHost()),
-                message.getTags(), message.getKeys(), new String(message.getBody(), StandardCharsets.UTF_8));
+                message.getTags(), message.getKeys(),
+                message.getProperties().getOrDefault(MessageConst.PROPERTY_INNER_NUM, "1"), isInner(message) ? "" : new String(message.getBody(), StandardCharsets.UTF_8));
         }
         while (store.dispatchBehindBytes() > 0) {
             Thread.sleep(50);
@@ -76,6 +104,27 @@ public final class MakeStore {
         Thread.sleep(1500);
         store.shutdown();
         System.exit(0);
+    }
+
+    /** Topics with batch queues: ordinary messages and inner batches in turn; ordinary messages only. One inner batch does not say how many it has. */
+    private static void batch(MessageExtBrokerInner message, int i) {
+        message.setTopic(i % 3 == 0 ? MIXED : i % 3 == 1 ? SINGLE : "Plain");
+        if (message.getTopic().equals(MIXED) && i / 6 % 2 == 1) {
+            List<Message> inner = new ArrayList<>();
+            for (int n = 0; n < 2 + i % 4; n++) {
+                inner.add(new Message("", (message.getKeys() + " part " + n).getBytes(StandardCharsets.UTF_8)));
+            }
+            message.setBody(MessageDecoder.encodeMessages(inner));
+            message.setSysFlag(message.getSysFlag() | MessageSysFlag.INNER_BATCH_FLAG | MessageSysFlag.NEED_UNWRAP_FLAG);
+            if (i != 45) {
+                MessageAccessor.putProperty(message, MessageConst.PROPERTY_INNER_NUM, String.valueOf(inner.size()));
+            }
+        }
+        message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
+    }
+
+    private static boolean isInner(MessageExtBrokerInner message) {
+        return (message.getSysFlag() & MessageSysFlag.INNER_BATCH_FLAG) != 0;
     }
 
     private static MessageExtBrokerInner message(int i, Random random) throws Exception {

@@ -1,0 +1,300 @@
+"""What the books of a Kafka plan are made from: whole batches, where they belong, and what became of transactions.
+
+Partitions that a plan changes are scanned once on each side; of files that it leaves alone one scan serves both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from formats.errors import DecodeError
+from formats.kafka.record_batch import CRC_AT, MAGIC_AT, Attributes, control_type
+from rmqctl.files.tree import Tree
+from rmqctl.kafka.block import Flags
+from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition
+from rmqctl.kafka.file_names import METADATA_TOPIC, FileKind, meaning_of
+from rmqctl.kafka.recovery.replay import Recovery, recover
+from rmqctl.kafka.reference import records_of_batch
+from rmqctl.kafka.repair.bridge import UNKNOWN_TYPE, is_no_op
+from rmqctl.kafka.repair.outcomes import Outcomes, outcomes_of, transactions
+from rmqctl.kafka.repair.proofs import Proofs
+from rmqctl.kafka.repair.sides import FileBatches, Side, identity_of, is_log, name_of
+from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.release import Release
+from rmqctl.repair.books import Stretches, WholeRecord
+from rmqctl.repair.edited_file import Overlay
+from rmqctl.repair.edits import Plan, Step
+from rmqctl.text import number_of
+
+_OF_TRANSACTIONS = frozenset({FileKind.LOG, FileKind.TXN_INDEX})
+_MOST_OFFSETS = 1 << 20
+"""Offsets of a torn batch that are believed."""
+
+
+class KafkaLedger:
+    """The books of one plan for a log directory; a :class:`~rmqctl.repair.books.Ledger`.
+
+    Args:
+        release: whose start is replayed on the result.
+        replicas: log directories of other nodes, from which bytes may come.
+        start: the start on the result, where it has been replayed.
+        is_start: the plan does what a broker does when it starts.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        below: LogDirectory,
+        release: Release,
+        settings: Mapping[str, str] | None = None,
+        replicas: Sequence[Replicas] = (),
+        start: Recovery | None = None,
+        *,
+        is_start: bool = False,
+    ) -> None:
+        self.plan, self.release, self.settings, self.is_start = plan, release, settings or {}, is_start
+        changed = frozenset(edit.file for edit in plan.edits)
+        self.before = Side(below.tree)
+        self.after = Side(Overlay(below.tree, plan.edits), self.before, _Within(changed))
+        self.proofs = Proofs(self.before, self.after, plan.steps, replicas)
+        self._start = start
+        self._outcomes: dict[str, Outcomes] = {}
+
+    def name_by(self, steps: Sequence[Step]) -> None:
+        """Take the steps of the plan for those of this ledger: they name what they write and give up."""
+        self.proofs.steps = steps
+
+    def _side(self, tree: Tree) -> Side:
+        return self.before if tree is self.before.tree else self.after
+
+    # --- batches ----------------------------------------------------------------------------------------
+
+    def files(self, tree: Tree) -> Iterable[str]:
+        """Every file that may hold batches."""
+        return self._side(tree).names()
+
+    def whole(self, tree: Tree, file: str, stretches: Stretches | None) -> Iterator[WholeRecord]:
+        """Every whole batch of a file that overlaps the stretches; what lies inside of a whole one is its own."""
+        if not is_log(file):
+            return
+        side, directory = self._side(tree), file.rpartition("/")[0]
+        found = side.batches(file)
+        at_home = side.home(directory).at(file, found["position"])
+        for row in np.flatnonzero(_overlapping(found, stretches)).tolist():
+            yield self._record(side, directory, found, row, is_at_home=bool(at_home[row]))
+
+    def _record(self, side: Side, directory: str, found: FileBatches, row: int, *, is_at_home: bool) -> WholeRecord:
+        position, size = int(found["position"][row]), int(found["size"][row])
+        first, last = int(found["base_offset"][row]), int(found["last_offset"][row])
+        data, count = side.bytes_at(found.file, position, size), int(found["records_count"][row])
+        stands_in = _is_placeholder(directory, data, count, int(found["attributes"][row]))
+        span = max(last - first + 1, 1)
+        return WholeRecord(
+            identity_of(directory, data),
+            name_of(directory, first, last, int(found["crc"][row])),
+            found.file,
+            position,
+            size,
+            first,
+            span if stands_in else count if count >= 0 else 1,
+            is_at_home,
+            stands_in,
+            directory,
+            first,
+            span,
+        )
+
+    def at_home(self, tree: Tree, record: WholeRecord) -> bool:
+        """Whether these bytes stand where a reader of the log meets them."""
+        side = self._side(tree)
+        home = side.home(record.queue)
+        row = home.row(record.offset)
+        if row is None or int(home.columns["size"][row]) != record.size:
+            return False
+        return identity_of(record.queue, side.bytes_at(*home.place(row))) == record.identity
+
+    def garbage(self, before: Tree, after: Tree, record: WholeRecord) -> str:
+        """Why nothing is lost with a batch that is gone."""
+        return self.proofs.garbage(record) or (self.proofs.swapped(record) if self.is_start else "")
+
+    def made(self, before: Tree, after: Tree, record: WholeRecord, origin: str) -> str:
+        """What proves a batch that was not there."""
+        return self.proofs.made(record, origin)
+
+    def torn(self, tree: Tree, file: str, stretches: Stretches | None) -> Iterator[tuple[int, int]]:
+        """Batches whose CRC does not match, as far as they can be followed, and how many offsets each takes."""
+        for torn in self._side(tree).batches(file).torn if is_log(file) else ():
+            if stretches is None or any(low < torn.end and torn.position < high for low, high in stretches):
+                count = max(torn.last_offset - torn.base_offset + 1, 0)
+                yield torn.position, 0 if torn.is_control else min(count, _MOST_OFFSETS)
+
+    def given_up(self, file: str, stretches: Stretches | None = None) -> Iterator[WholeRecord]:
+        """Yield the batches of a file that the plan gives up: gone from the log, and no garbage."""
+        for record in self.whole(self.before.tree, file, stretches):
+            if record.is_placeholder or self.at_home(self.after.tree, record):
+                continue
+            if not self._stays(record) and not self.garbage(self.before.tree, self.after.tree, record):
+                yield record
+
+    def _stays(self, record: WholeRecord) -> bool:
+        """Whether a batch is where it was, or elsewhere in the file."""
+        found = self.after.batches(record.file)
+        rows = np.flatnonzero((found["base_offset"] == record.offset) & (found["size"] == record.size))
+        places = ((record.file, int(found["position"][row]), record.size) for row in rows.tolist())
+        return any(identity_of(record.queue, self.after.bytes_at(*place)) == record.identity for place in places)
+
+    # --- transactions -----------------------------------------------------------------------------------
+
+    def decided(self, files: Sequence[str]) -> list[str]:
+        """Return the transactions that have another outcome afterwards, of the partitions to which files belong."""
+        before = self.outcomes(self.before.tree, files)
+        after = self.outcomes(self.after.tree, files)
+        return [name for name, outcome in before.items() if after.get(name) != outcome]
+
+    def outcomes(self, tree: Tree, files: Sequence[str]) -> Mapping[str, str]:
+        """What became of each transaction of the partitions to which files belong."""
+        found = dict[str, str]()
+        wanted = {f.rpartition("/")[0] for f in files if meaning_of(f.rpartition("/")[2]).kind in _OF_TRANSACTIONS}
+        for directory in sorted(wanted | self._outcomes.keys()):
+            if directory not in self._outcomes:
+                self._outcomes[directory] = outcomes_of(self.before, directory)
+            known = self._outcomes[directory]
+            mine = transactions(directory, known, known)
+            if self._side(tree) is self.after and known.batches:
+                mine |= self._changed(directory, known)
+            found |= mine
+        return found
+
+    def _changed(self, directory: str, known: Outcomes) -> Mapping[str, str]:
+        """Return the outcomes of after. One by a marker that was there before, or is healed, is no change."""
+        now = outcomes_of(self.after, directory, known)
+        batches = {
+            key: known.batches[key] if outcome != known.batches.get(key) and self._is_fact(directory, key, known, now)
+            else outcome
+            for key, outcome in now.batches.items()
+            if key in known.batches
+        }  # fmt: skip
+        return transactions(directory, known, Outcomes(batches, now.entries, now.ends))
+
+    def _is_fact(self, directory: str, key: tuple[int, int], known: Outcomes, now: Outcomes) -> bool:
+        end, home = now.ends[key], self.after.home(directory)
+        row = home.row(end) if end != known.ends[key] else None
+        if row is None:
+            return False
+        file, position, _ = home.place(row)
+        record = next(self.whole(self.after.tree, file, [(position, position + 1)]), None)
+        return record is not None and self.proofs.is_fact(record, "")
+
+    # --- a start ----------------------------------------------------------------------------------------
+
+    def start(self, before: Tree, after: Tree) -> Sequence[str]:
+        """What a start does to the result that it would not do to the directory as it is; ids that are written over."""
+        return [*self._ids(), *self._hidden(), *self._starts(), *self._cuts()]
+
+    def _hidden(self) -> Iterator[str]:
+        """Logs in which readers come to bytes that they cannot follow, and did not before."""
+        for name in sorted({edit.file.rpartition("/")[0] for edit in self.plan.edits if is_log(edit.file)}):
+            was, now = (_hidden_in(side, name) for side in (self.before, self.after))
+            if now > was:
+                yield f"{name} has {now:,} batches after bytes that nobody can follow"
+
+    def _starts(self) -> Iterator[str]:
+        """Logs that begin later than they did: what lies before that is deleted."""
+        if str(FileKind.LOG_STARTS) not in {edit.file for edit in self.plan.edits}:
+            return
+        was, now = (Checkpoints(side.directory) for side in (self.before, self.after))
+        for partition in self.before.directory.partitions:
+            start = now.offset(FileKind.LOG_STARTS, partition) or 0
+            home = self.before.home(partition.directory)
+            first = int(home.columns["base_offset"][0]) if len(home) else start
+            if start > max(was.offset(FileKind.LOG_STARTS, partition) or 0, first):
+                yield f"{partition.directory} would begin at {start}, and a broker deletes what lies before that"
+
+    def _ids(self) -> Iterator[str]:
+        """A topic id that can be read is never written over: it says whose records these are."""
+        names = {edit.file for edit in self.plan.edits}
+        for partition in self.before.directory.partitions:
+            if f"{partition.directory}/{FileKind.PARTITION_METADATA}" not in names:
+                continue
+            now = self.after.partition(partition.directory)
+            was = _topic_id(self.before.directory, partition)
+            if now is None or was is None or not len(self.before.home(partition.directory)):
+                continue
+            to = _topic_id(self.after.directory, now)
+            if to is not None and to != was:
+                yield f"{partition.directory} is of the topic {was}, and its records would be those of {to}"
+
+    def _cuts(self) -> Iterator[str]:
+        now = self._start or self._replayed(self.after)
+        if now.is_harmless and not any(partition.is_stray for partition in now.partitions):
+            return
+        was = self._replayed(self.before)
+        if not now.starts or now.offline:
+            if was.starts and not was.offline:
+                yield f"a broker of {now.release} starts, and would not start on the result: {now.error}"
+            return
+        changed = {edit.file.partition("/")[0] for edit in self.plan.edits}
+        known = {one.key: (one.lost.records, one.is_stray) for one in was.partitions}
+        for one in now.partitions:
+            if one.loaded.partition.directory not in changed and one.key not in known:
+                continue
+            lost, is_stray = known.get(one.key, (0, False))
+            if one.lost.records > lost:
+                cut = number_of(one.lost.records, "record")
+                yield f"a broker of {now.release} would cut {cut} off {one.key} as it is afterwards"
+            if one.is_stray and not is_stray and one.loaded.partition.is_plain:
+                yield f"a broker of {now.release} would set {one.key} aside as it is afterwards"
+
+    def _replayed(self, side: Side) -> Recovery:
+        return recover(Replicas(LogDirectories([side.directory])), self.release, self.settings)
+
+
+def _hidden_in(side: Side, directory: str) -> int:
+    partition = side.partition(directory)
+    return sum(side.batches(log.name).hidden for log in partition.logs) if partition is not None else 0
+
+
+def _topic_id(directory: LogDirectory, partition: Partition) -> str | None:
+    return PartitionLog(directory, partition, Checkpoints(directory)).topic_id
+
+
+class _Within(frozenset[str]):
+    """Names of files and directories; what lies in one of them is in it, too."""
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        return frozenset.__contains__(self, name) or any(
+            frozenset.__contains__(self, name[:at]) for at, letter in enumerate(name) if letter == "/"
+        )
+
+
+def _overlapping(found: FileBatches, stretches: Stretches | None) -> Flags:
+    """Which batches have a byte in the stretches."""
+    if stretches is None:
+        return np.ones(len(found), np.bool_)
+    begins = np.array([low for low, _ in stretches], np.int64)
+    ends = np.array([high for _, high in stretches], np.int64)
+    position = found["position"]
+    return np.searchsorted(ends, position, "right") < np.searchsorted(begins, position + found["size"], "left")
+
+
+def _is_placeholder(directory: str, data: bytes, count: int, attributes: int) -> bool:
+    """Whether a batch says that it stands for records that are gone: it has none, or such as change nothing."""
+    if len(data) <= CRC_AT or data[MAGIC_AT] < 2:
+        return False
+    if count == 0:
+        return True
+    is_metadata = directory.startswith(METADATA_TOPIC)
+    if not attributes & Attributes.CONTROL and not is_metadata:
+        return False
+    try:
+        records = list(records_of_batch(data))
+    except DecodeError:
+        return False
+    if attributes & Attributes.CONTROL:
+        return any(control_type(record.key) == UNKNOWN_TYPE for record in records)
+    return any(is_no_op(record.value) for record in records)

@@ -1,0 +1,260 @@
+"""Names of segments, made from their batches: a whole batch says which offsets it has, a name only claims it.
+
+The segments of a log are put in the order of what their batches say. A name is right if it lies after the segment
+before and not after its own first batch; else it is made again, from the names that indexes still have or from the
+first batch. A segment whose batches others have, or contradict, is not believed: it goes to quarantine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rmqctl.files.tree import local_path
+from rmqctl.findings import Finding
+from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
+from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.findings.directory import DIRECTORY_NAME, DIRECTORY_ORPHAN
+from rmqctl.kafka.findings.log import (
+    BATCH_BASE_OFFSET,
+    BATCH_OFFSET_GAP,
+    BATCH_OFFSET_ORDER,
+    SEGMENT_EMPTIED,
+    SEGMENT_MISSING,
+    SEGMENT_NAME,
+)
+from rmqctl.kafka.repair.survey import Survey, longest_ascent
+from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
+
+NAME_KINDS = frozenset({
+    BATCH_BASE_OFFSET, BATCH_OFFSET_ORDER, BATCH_OFFSET_GAP, DIRECTORY_NAME, DIRECTORY_ORPHAN,
+    SEGMENT_NAME, SEGMENT_MISSING, SEGMENT_EMPTIED,
+})  # fmt: skip
+"""Findings that a segment under a wrong name leaves."""
+_PIECE = 8 << 20
+_SHARE = 10
+"""Of so many whole batches of a segment all but one must be of the place that its name is made for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Claim:
+    """What the batches of a file say of its place.
+
+    Attributes:
+        number: of the file in the survey.
+        name: the offset in its name, -1 where there is none.
+        first, last: offsets of the most of its batches that follow each other.
+        rows: of all its batches whose offsets ascend.
+        epochs: leader epochs of the first and the last of them, -1 where there is none.
+        count: batches, those out of order too.
+    """
+
+    number: int
+    name: int
+    first: int
+    last: int
+    rows: np.ndarray
+    epochs: tuple[int, int]
+    count: int
+
+
+def segment_name_steps(
+    directory: LogDirectory, findings: Sequence[Finding], room: Callable[[], Path]
+) -> Iterator[Step]:
+    """Give segments the names that their batches prove, and move out those that are copies, or of another log.
+
+    Args:
+        room: makes a path at which a file can be built.
+    """
+    wanted = {finding.file.rpartition("/")[0] for finding in findings if finding.kind in NAME_KINDS}
+    for partition in directory.partitions:
+        if partition.directory in wanted:
+            yield from _Names(partition, room).steps()
+
+
+class _Names:
+    def __init__(self, partition: Partition, room: Callable[[], Path]) -> None:
+        strays = [f for f in partition.files if f.kind is FileKind.LOG and f.meaning.base is None and not f.is_leftover]
+        segments = [*(Segment(file.base, log=file) for file in partition.logs), *(Segment(0, log=f) for f in strays)]
+        self.partition, self.room = partition, room
+        self.survey = Survey(Partition(partition.directory, partition.name, segments), anywhere=True)
+        self.logs = {file.base for file in partition.logs}
+        self.indexed = {s.base for s in partition.segments if s.offset_index is not None or s.time_index is not None}
+
+    def steps(self) -> Iterator[Step]:
+        claims = [claim for number in range(len(self.survey.files)) if (claim := self._claim(number)) is not None]
+        believed = _most_believed(claims)
+        away = [claim for claim in claims if claim not in believed and self._is_superfluous(claim, believed)]
+        moved = self._moved(believed, {claim.name for claim in claims} - {claim.name for claim in away})
+        if moved:
+            yield self._renamed(moved)
+        taken = {self._file(claim.number).name for claim in moved} | {self._named(name) for name in moved.values()}
+        if not moved:
+            yield from self._empty(claims)
+        for claim in away:
+            file = self._file(claim.number)
+            if file.name not in taken:
+                why = f"its {claim.count:,} whole batches, of offsets {claim.first} to {claim.last}, "
+                why += "stand in other segments, or contradict them"
+                yield Step(SEGMENT_NAME.id, file.name, "move out", why, (Quarantine(file.name),))
+
+    def _file(self, number: int) -> LogFile:
+        return self.survey.files[number]
+
+    def _named(self, base: int) -> str:
+        return f"{self.partition.directory}/{base:020d}.log".lstrip("/")
+
+    def _claim(self, number: int) -> _Claim | None:
+        """Return what the batches of a file say; None where none is whole."""
+        columns, file = self.survey.columns, self._file(number)
+        rows = np.flatnonzero(columns["segment"] == number)
+        if not (count := len(rows)):
+            return None
+        rows = rows[longest_ascent(columns["base_offset"][rows].tolist())]
+        base, last = columns["base_offset"][rows], columns["last_offset"][rows]
+        breaks = np.flatnonzero(base[1:] != last[:-1] + 1) + 1
+        begins, ends = np.r_[0, breaks], np.r_[breaks, len(rows)] - 1
+        best = int(np.argmax(ends - begins))
+        modern = columns["partition_leader_epoch"][rows][columns["magic"][rows] >= 2]
+        epochs = (int(modern[0]), int(modern[-1])) if len(modern) else (-1, -1)
+        name = -1 if file.meaning.base is None else file.base
+        return _Claim(number, name, int(base[begins[best]]), int(last[ends[best]]), rows, epochs, count)
+
+    def _moved(self, believed: Sequence[_Claim], taken: set[int]) -> dict[_Claim, int]:
+        """Return segments whose names are not right, with those that are.
+
+        Args:
+            taken: names of segments that hold batches.
+        """
+        moved, doubtful = dict[_Claim, int](), dict[_Claim, int]()
+        for claim, name, is_proven in self._targets(believed):
+            (moved if is_proven else doubtful)[claim] = name
+        while away := [claim for claim in doubtful if claim.name in moved.values()]:  # another has its place
+            moved |= {claim: doubtful.pop(claim) for claim in away}
+        while bad := [claim for claim, name in moved.items() if name in taken - {one.name for one in moved}]:
+            for claim in bad:
+                del moved[claim]
+        return moved
+
+    def _targets(self, believed: Sequence[_Claim]) -> Iterator[tuple[_Claim, int, bool]]:
+        """Yield segments whose names do not seem right, with those that are, and whether their batches prove it.
+
+        One batch alone may have a damaged base offset: it counts if it touches a neighbour, begins at a name, or has
+        another name than its indexes.
+        """
+        bounds = [-1, *(claim.last for claim in believed)]
+        following = [*(claim.first for claim in believed[1:]), 1 << 63]
+        epochs = [-1, *(claim.epochs[1] for claim in believed)]
+        for claim, low, after, epoch in zip(believed, bounds, following, epochs, strict=False):
+            base, position = (self.survey.columns[name][claim.rows] for name in ("base_offset", "position"))
+            if _SHARE * np.count_nonzero((base > low) & (base < after)) < (_SHARE - 1) * claim.count:
+                continue  # batches of several segments lie in it
+            row = int(np.flatnonzero(base > low)[0])
+            first, is_first = int(base[row]), int(position[row]) == 0
+            if claim.name == first and is_first:
+                continue
+            known = max((name for name in self.indexed if low < name <= first), default=-1)
+            known = known if known >= 0 else max((name for name in self.logs if low < name <= first), default=-1)
+            is_right = claim.name == known or (known < 0 and low < claim.name <= claim.first)
+            is_proven = claim.count > 1 or low + 1 == claim.first or claim.last + 1 == after or known == claim.first
+            is_proven |= known in self.indexed and claim.name not in self.indexed
+            if not is_right and not 0 <= claim.epochs[0] < epoch:
+                yield claim, known if known >= 0 else first if is_first or low < 0 else low + 1, is_proven
+
+    def _is_superfluous(self, claim: _Claim, believed: Sequence[_Claim]) -> bool:
+        """Whether a segment has nothing that could belong to the log: copies, and what others contradict.
+
+        Batches that follow each other are of one log, so one of them that is contradicted speaks for all.
+        """
+        if claim.count < 2:
+            return False  # its base offset may be the damaged one
+        columns = self.survey.columns
+        there = np.concatenate([one.rows for one in believed]) if believed else np.zeros(0, np.int64)
+        there = there[np.argsort(columns["base_offset"][there], kind="stable")]
+        rows = np.flatnonzero(columns["segment"] == claim.number)
+        base, last = columns["base_offset"][rows], columns["last_offset"][rows]
+        at = np.searchsorted(np.maximum.accumulate(columns["last_offset"][there]), base)
+        contradicted = np.append(columns["base_offset"][there], np.iinfo(np.int64).max)[at] <= last
+        begins = np.flatnonzero(np.append(True, base[1:] != last[:-1] + 1))
+        return bool(np.logical_or.reduceat(contradicted, begins).all())
+
+    def _renamed(self, moved: dict[_Claim, int]) -> Step:
+        """Return one step for all, since a file may have the name that another should have."""
+        files = {claim: self._file(claim.number) for claim in moved}
+        there = {file.name: number for number, file in enumerate(self.survey.files)}
+        wanted = [self._named(name) for name in moved.values()]
+        others = [name for name in wanted if name in there and name not in {file.name for file in files.values()}]
+        away: list[Edit] = [Quarantine(name) for name in [*(file.name for file in files.values()), *others]]
+        back: list[Edit] = []
+        for (_, file), name in zip(files.items(), wanted, strict=True):
+            path = self._path(file)
+            back += [Create(name, source=path), SetTimes(name, path.stat().st_mtime_ns)]
+        sizes = {file.name: file.size for file in self.survey.files}
+        free = [file.name for file in files.values() if file.name not in wanted]
+        back += [Create(name) for name, other in zip(free, others, strict=False) if not sizes[other]]
+        first = next(iter(files.values()))
+        names = ", ".join(
+            f"{file.name} as {name.rpartition('/')[2]}" for file, name in zip(files.values(), wanted, strict=True)
+        )
+        count = sum(claim.count for claim in moved)
+        why = f"the offsets of {count:,} whole {'batch' if count == 1 else 'batches'}, which no other segment has"
+        return Step(SEGMENT_NAME.id, first.name, f"give it its right name: {names}", why, (*away, *back))
+
+    def _path(self, file: LogFile) -> Path:
+        """Return where the bytes of a file lie on this machine."""
+        here = local_path(file.tree, file.name)
+        if here is not None:
+            return Path(here)
+        path, source = self.room(), file.open()
+        try:
+            with open(path, "wb") as made:
+                made.writelines(source.read_at(at, min(_PIECE, file.size - at)) for at in range(0, file.size, _PIECE))
+        finally:
+            source.close()
+        os.utime(path, ns=(file.mtime_ms * 1_000_000,) * 2)
+        return path
+
+    def _empty(self, claims: Sequence[_Claim]) -> Iterator[Step]:
+        """Give empty segments whose names lie among the offsets of others that of an index, or the log's end."""
+        end = max((claim.last for claim in claims), default=-1) + 1
+        free = {name for name in self.indexed - self.logs if not any(c.first < name <= c.last for c in claims)}
+        for file in self.partition.logs:
+            is_among = any(claim.first < file.base <= claim.last for claim in claims)
+            if file.size or (file.base in self.indexed and not is_among):
+                continue
+            is_last = file is self.partition.logs[-1]
+            name = (
+                next(iter(free)) if len(free) == 1 else end if is_last and is_among and end not in self.logs else None
+            )
+            if name is not None:
+                what = f"give it its right name: {file.name} as {name:020d}.log"
+                why = "it is empty; " + ("an index has that name" if name in free else f"the log goes to {end - 1}")
+                yield Step(SEGMENT_NAME.id, file.name, what, why, (Quarantine(file.name), Create(self._named(name))))
+            elif is_among:
+                why = "it is empty, and another segment has its offsets"
+                yield Step(SEGMENT_NAME.id, file.name, "move out", why, (Quarantine(file.name),))
+
+
+def _most_believed(claims: Sequence[_Claim]) -> list[_Claim]:
+    """Return the segments that do not contradict each other: the most that begin at their names, then most batches."""
+    ordered = sorted(claims, key=lambda claim: (claim.last, claim.first))
+    lasts = np.array([claim.last for claim in ordered], np.int64)
+    best, chosen = [(0, 0)], list[int]()
+    for number, claim in enumerate(ordered):
+        before = min(int(np.searchsorted(lasts, claim.first)), number)
+        exact, count = best[before]
+        worth = exact + (claim.name == claim.first), count + claim.count
+        chosen.append(before if worth > best[number] else -1)
+        best.append(max(worth, best[number]))
+    found, number = list[_Claim](), len(ordered)
+    while number:
+        if chosen[number - 1] >= 0:
+            found.append(ordered[number - 1])
+            number = chosen[number - 1]
+        else:
+            number -= 1
+    return found[::-1]

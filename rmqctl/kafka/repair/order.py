@@ -1,0 +1,248 @@
+"""Batches that lie elsewhere than their offsets say go back there: exchanged, misdirected, in what was destroyed.
+
+Of all whole batches of a log those are in place that lie in the segment of their offsets and in order, as many offsets
+as can be. Another one has a place if its offsets are missing there, its leader epoch fits, and it touches a batch, or
+another one with a place: a base offset, which no CRC covers, is hardly damaged so that it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from rmqctl.kafka.block import Flags, Ints
+from rmqctl.kafka.findings.log import BATCH_OFFSET_ORDER
+from rmqctl.kafka.repair.log import LogMender
+from rmqctl.kafka.repair.survey import Survey
+from rmqctl.kafka.segments import Extent, whole_in
+from rmqctl.repair.edits import Create, Edit, Quarantine, Step, changes
+
+_COLUMNS = ("segment", "position", "size", "base_offset", "last_offset", "partition_leader_epoch", "magic")
+_SHOWN = 4
+_PIECE = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Bytes of a segment; `row` of the batch that they are, -1 for what is none."""
+
+    segment: int
+    begin: int
+    end: int
+    row: int = -1
+
+
+def order_steps(mender: LogMender, *, compacted: bool) -> Iterator[Step]:
+    """Yield one step for all batches of a log that go to the places of their offsets.
+
+    Args:
+        mender: of a survey that found batches of any offset.
+        compacted: offsets may be missing between batches.
+    """
+    yield from _Order(mender, compacted=compacted).steps()
+
+
+class _Order:
+    def __init__(self, mender: LogMender, *, compacted: bool) -> None:
+        self.mender, self.survey, self.compacted = mender, mender.survey, compacted
+        inner = list(_inside(self.survey))
+        self.outer = len(self.survey)
+        rows = np.array(inner, np.int64).reshape(-1, len(_COLUMNS))
+        named = {name: np.concatenate([self.survey.columns[name], rows[:, n]]) for n, name in enumerate(_COLUMNS)}
+        self.segment, self.position, self.size = named["segment"], named["position"], named["size"]
+        self.base, self.last, self.epoch = named["base_offset"], named["last_offset"], named["partition_leader_epoch"]
+        self.epoch = np.where(named["magic"] >= 2, self.epoch, -1)
+        self.bases = np.array([file.base for file in self.survey.files], np.int64)
+
+    def steps(self) -> Iterator[Step]:
+        if not len(self.base):
+            return
+        chain = self.survey.in_place
+        moved = self._with_places(chain)
+        if not moved:
+            return
+        kept = np.array(sorted([*chain.tolist(), *moved], key=lambda row: int(self.base[row])), np.int64)
+        target = np.searchsorted(self.bases, self.base, "right") - 1
+        edits = list[Edit]()
+        for number in range(len(self.survey.files)):
+            before = self._pieces(number)
+            after = self._arranged(before, number, kept, set(moved), target)
+            if after != before:
+                edits += self._written(number, after)
+        if not edits:
+            return
+        shown = [
+            f"{self.base[row]} to {self.last[row]} from {self.position[row]} of {self._name(row)}"
+            for row in moved[:_SHOWN]
+        ]
+        more = f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else ""
+        count = f"{len(moved):,} {'batch' if len(moved) == 1 else 'batches'}"
+        what = f"put {count} in the place of their offsets: {', '.join(shown)}{more}"
+        why = "they are whole by their CRCs, their offsets are missing there, and batches or each other touch them"
+        first = next(edit.file for edit in edits)
+        yield Step(BATCH_OFFSET_ORDER.id, first, what, why, tuple(edits))
+
+    def _name(self, row: int) -> str:
+        return self.survey.files[int(self.segment[row])].name.rpartition("/")[2]
+
+    # --- which are in place, and which have one ---------------------------------------------------------
+
+    def _hole(self, rows: Ints, chain: Ints) -> tuple[Ints, Flags]:
+        """Return before which row of a chain others belong, and whether their offsets are taken."""
+        at = np.searchsorted(self.last[chain], self.base[rows])
+        after = np.append(self.base[chain], np.iinfo(np.int64).max)[at]
+        return at, after <= self.last[rows]
+
+    def _with_places(self, chain: Ints) -> list[int]:
+        """Return the rows beside a chain whose offsets are missing in it, and that touch something there; ascending."""
+        others = np.setdiff1d(np.arange(len(self.base)), chain)
+        others = others[np.argsort(self.base[others], kind="stable")]
+        at, taken = self._hole(others, chain)
+        found, beyond = list[int](), np.append(self.base[chain], -1)
+        lasts, epochs = np.append(self.bases[0] - 1, self.last[chain]), np.append(-1, self.epoch[chain])
+        following = np.append(self.epoch[chain], np.iinfo(np.int64).max)
+        fits = ~taken & (self.base[others] >= self.bases[0])
+        fits &= (self.epoch[others] < 0) | (self.epoch[others] >= epochs[at])
+        fits &= (self.epoch[others] < 0) | (following[at] < 0) | (self.epoch[others] <= following[at])
+        pairs = zip(at[fits].tolist(), others[fits].tolist(), strict=True)
+        for hole, members in groupby(pairs, key=lambda pair: pair[0]):
+            low = int(lasts[hole])
+            for group in self._touching([row for _, row in members]):
+                first, last = int(self.base[group[0]]), int(self.last[group[-1]])
+                several = len(group) > 1 and hole < len(chain)
+                if several or first == low + 1 or last + 1 == beyond[hole]:
+                    found += group
+        return found
+
+    def _touching(self, rows: Sequence[int]) -> Iterator[list[int]]:
+        """Yield rows that follow each other without a hole, together; of two for one offset the first."""
+        group = list[int]()
+        for row in rows:
+            if group and self.base[row] <= self.last[group[-1]]:
+                continue
+            if group and self.base[row] != self.last[group[-1]] + 1:
+                yield group
+                group = []
+            group.append(row)
+        if group:
+            yield group
+
+    # --- the bytes of a segment -------------------------------------------------------------------------
+
+    def _pieces(self, number: int) -> list[_Piece]:
+        """A segment as it is."""
+        found, at = list[_Piece](), 0
+        for row in np.flatnonzero(self.segment[: self.outer] == number).tolist():
+            begin, end = int(self.position[row]), int(self.position[row] + self.size[row])
+            if at < begin:
+                found.append(_Piece(number, at, begin))
+            found.append(_Piece(number, begin, end, row))
+            at = end
+        size = self.survey.files[number].size
+        return [*found, _Piece(number, at, size)] if at < size else found
+
+    def _arranged(
+        self, pieces: Sequence[_Piece], number: int, kept: Ints, moved: set[int], target: Ints
+    ) -> list[_Piece]:
+        """A segment with the batches that belong in it, and without those that lie in it and do not.
+
+        Where offsets are missing beside a batch that goes, its bytes stay: they are bridged like all that is destroyed.
+        """
+        place = {row: n for n, row in enumerate(kept.tolist())}
+        out = [piece for piece in pieces if piece.row not in moved]
+        coming = [row for row in kept.tolist() if row in moved and target[row] == number]
+        for row in coming:
+            out.insert(self._index(out, row, place, kept), self._piece(row))
+        touching = np.append(self.base[kept][1:] == self.last[kept][:-1] + 1, True)
+        full = np.append(0, np.cumsum(~touching))  # equal at two rows: nothing is missing from one to the other
+
+        def is_missing(index: int) -> bool:
+            """Whether offsets are missing at a place of the new order."""
+            before = next((p.row for p in reversed(out[:index]) if p.row in place), None)
+            after = next((p.row for p in out[index:] if p.row in place), None)
+            if before is None or after is None:
+                end = self.last[before] + 1 if before is not None else self.bases[number]
+                limit = self.base[after] if after is not None else next(iter(self.bases[number + 1 :]), end)
+                return bool(end != limit)
+            return bool(full[place[before]] != full[place[after]])
+
+        for piece in pieces:
+            if piece.row in moved and not self.compacted:
+                index = next(
+                    (
+                        n
+                        for n, p in enumerate(out)
+                        if p.segment == number and p.row not in moved and p.begin >= piece.end
+                    ),
+                    len(out),
+                )
+                if is_missing(index):
+                    out.insert(index, _Piece(number, piece.begin, piece.end))
+        arrived, inner = set(coming), self._inner(number)
+        for n in range(len(out) - 1, 0, -1):
+            piece = out[n]
+            beside = {out[n - 1].row, out[n + 1].row if n + 1 < len(out) else -1}
+            holds = any(piece.begin <= at < piece.end for at in inner)
+            if piece.row < 0 and beside & arrived and n + 1 < len(out) and not holds and not is_missing(n):
+                del out[n]  # destroyed bytes whose batches are all there again
+        return out
+
+    def _inner(self, number: int) -> list[int]:
+        rows = np.flatnonzero(self.segment[self.outer :] == number) + self.outer
+        return self.position[rows].tolist()
+
+    def _piece(self, row: int) -> _Piece:
+        begin = int(self.position[row])
+        return _Piece(int(self.segment[row]), begin, begin + int(self.size[row]), row)
+
+    def _index(self, out: Sequence[_Piece], row: int, place: dict[int, int], kept: Ints) -> int:
+        """Return where in a segment a batch goes: after the one before it, or before the one that it touches."""
+        where = {piece.row: n for n, piece in enumerate(out) if piece.row >= 0}
+        at = place[row]
+        before = int(kept[at - 1]) if at else -1
+        after = int(kept[at + 1]) if at + 1 < len(kept) else -1
+        follows = before >= 0 and self.last[before] + 1 == self.base[row]
+        if after in where and not follows and self.last[row] + 1 == self.base[after]:
+            return where[after]
+        return where[before] + 1 if before in where else 0
+
+    def _written(self, number: int, pieces: Sequence[_Piece]) -> Iterator[Edit]:
+        """Yield the edits that give a segment these bytes: those that differ, or a file made again where bytes move."""
+        file = self.survey.files[number]
+        if sum(piece.end - piece.begin for piece in pieces) == file.size:
+            yield from self.mender.timed(file.name, self._in_place_edits(number, pieces))
+            return
+        path = self.mender.room()
+        with open(path, "wb") as made:
+            for piece in pieces:
+                starts = range(piece.begin, piece.end, _PIECE)
+                made.writelines(self.survey.raw(piece.segment, at, min(at + _PIECE, piece.end)) for at in starts)
+        yield from self.mender.timed(file.name, (Quarantine(file.name), Create(file.name, source=path)))
+
+    def _in_place_edits(self, number: int, pieces: Sequence[_Piece]) -> Iterator[Edit]:
+        name, to = self.survey.files[number].name, 0
+        for piece in pieces:
+            size = piece.end - piece.begin
+            if (piece.segment, piece.begin) != (number, to):
+                new = self.survey.raw(piece.segment, piece.begin, piece.end)
+                yield from changes(name, to, self.survey.raw(number, to, to + size), new)
+            to += size
+
+
+def _inside(survey: Survey) -> Iterator[tuple[int, ...]]:
+    """Yield the whole batches that begin inside of those whose CRC does not match, as rows of :data:`_COLUMNS`."""
+    done = 0, 0
+    for damage in survey.damages:
+        if damage.stated is None or damage.frame_ok:
+            continue
+        begin = max(damage.begin, done[1]) if damage.segment == done[0] else damage.begin
+        with closing(survey.files[damage.segment].open()) as source:
+            block = whole_in(source, Extent("", start=begin, stop=damage.end))
+        for row in range(len(block)):
+            fields = (int(block[name][row]) for name in _COLUMNS[3:6])
+            yield damage.segment, int(block.position[row]), int(block.size[row]), *fields, int(block.magic[row])
+            done = damage.segment, int(block.position[row] + block.size[row])

@@ -1,0 +1,370 @@
+"""What proves a batch that a plan makes, and that nothing is lost with one that it takes away.
+
+A batch that was not there is right where a replica has it, where a step names it as a marker that it writes again, or
+where it was there in pieces: its own bytes under the CRC, all but a bit or a short burst, and a frame for which the
+batches around it leave nothing else. Fewest changes are believed: a frame that the others bear out is never another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from formats.errors import DecodeError
+from formats.kafka import message_set
+from formats.kafka.record_batch import CRC_AT, HEADER_SIZE, MAGIC_AT, BatchFrame, ControlType, header_plan
+from formats.layout import plan_of
+from rmqctl.kafka.file_names import METADATA_TOPIC, FileKind
+from rmqctl.kafka.reference import records_of_batch
+from rmqctl.kafka.repair.heal import stored_epochs
+from rmqctl.kafka.repair.sides import Home, Side, identity_of
+from rmqctl.kafka.repair.survey import longest_ascent
+from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.producers import marker_of
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.repair.books import WholeRecord
+from rmqctl.repair.edits import Step
+
+_FRAME = plan_of(BatchFrame).runs[0].packer
+_BURST = 3
+"""Bytes under a CRC that may be put right: a burst of 16 bits lies in three."""
+_WINDOW = 8 << 20
+_ANCHOR = 32
+_KINDS = {ControlType.COMMIT: "COMMIT", ControlType.ABORT: "ABORT"}
+
+
+class Proofs:
+    """Proofs for one plan."""
+
+    def __init__(self, before: Side, after: Side, steps: Sequence[Step], replicas: Sequence[Replicas] = ()) -> None:
+        self.before, self.after, self.steps = before, after, steps
+        self._copies = [Side(directory.tree) for replica in replicas for directory in replica.directories]
+        self._epochs: dict[str, frozenset[tuple[str, int]]] = {}
+
+    @cached_property
+    def _texts(self) -> str:
+        return "\n".join(f"{step.what}; {step.why}" for step in self.steps)
+
+    # --- what is there and was not ----------------------------------------------------------------------
+
+    def made(self, record: WholeRecord, origin: str) -> str:
+        """What proves a batch that was not there before; "" where nothing does.
+
+        Args:
+            origin: name that its file had before; "" where it may have been another file of that name.
+        """
+        data = self.after.bytes_at(record.file, record.position, record.size)
+        place = origin or record.file
+        return self._of_replica(record, data) or self._written_again(record, data) or self._healed(record, data, place)
+
+    def is_fact(self, record: WholeRecord, origin: str) -> bool:
+        """Whether a batch of after was in the partition before, anywhere, or is healed."""
+        data = self.after.bytes_at(record.file, record.position, record.size)
+        if self._was_there(record):
+            return True
+        return bool(self._of_replica(record, data) or self._healed(record, data, origin or record.file))
+
+    def _was_there(self, record: WholeRecord) -> bool:
+        return any(_find(self.before, file, record) for file in self._logs_of(record.queue))
+
+    def _of_replica(self, record: WholeRecord, data: bytes) -> str:
+        for copy in self._copies:
+            home = copy.home(record.queue)
+            row = home.row(record.offset)
+            if row is not None and copy.bytes_at(*home.place(row)) == data:
+                return f"{copy.tree.root} has it"
+        return ""
+
+    def _written_again(self, record: WholeRecord, data: bytes) -> str:
+        """Whether it is a marker, or records of the metadata, of which a step says that it writes them."""
+        if record.queue.startswith(METADATA_TOPIC):
+            return "a step makes it again" if "made again" in self._texts else ""
+        marker = marker_of(data) if data[MAGIC_AT] >= 2 else None
+        if marker is None:
+            return ""
+        producer = header_plan().unpack_from(data)[0]["producer_id"]
+        said = rf"{_KINDS[ControlType(marker.type)]}\b.* at {record.offset}\b"
+        named = [text for text in self._texts.split("\n") if re.search(rf"\bproducer {producer}\b", text)]
+        return "a step writes the marker" if any(re.search(said, text) for text in named) else ""
+
+    def _healed(self, record: WholeRecord, data: bytes, place: str) -> str:
+        """What proves a batch by its own bytes as they were before, or as a replica has them."""
+        for file in dict.fromkeys([place, *self._logs_of(record.queue)]):
+            found = self._remains(record, data, file, self.before)
+            if found is not None:
+                return self._right(record, data, (file, found[0]), found[1])
+        copies = (self._remains(record, data, record.file, copy) for copy in self._copies)
+        frame = message_set.CRC_FROM if data[MAGIC_AT] < 2 else CRC_AT
+        is_there = any(copy is not None and copy[1][:frame] == data[:frame] for copy in copies)
+        return "a replica has it, but for a burst" if is_there else ""
+
+    def _logs_of(self, directory: str) -> Iterator[str]:
+        """Yield the files of a partition that held batches, left over ones too."""
+        partition = self.before.partition(directory)
+        return (f.name for f in (partition.files if partition is not None else ()) if f.kind is FileKind.LOG)
+
+    def _right(self, record: WholeRecord, data: bytes, place: tuple[str, int], old: bytes) -> str:
+        """Return what proves a batch whose bytes under the CRC were there, if its frame is right, too."""
+        frame = message_set.CRC_AT if data[MAGIC_AT] < 2 else CRC_AT
+        if data[MAGIC_AT] >= 2 and old[:frame] != data[:frame] and not self._frame_fits(record, old, data, place):
+            return ""
+        if data[MAGIC_AT] < 2 and _FRAME.unpack_from(old)[0] != _FRAME.unpack_from(data)[0]:
+            return ""
+        return "its own bytes prove it"
+
+    def _remains(self, record: WholeRecord, data: bytes, file: str, side: Side) -> tuple[int, bytes] | None:
+        """Return where in a file bytes were that are equal to it from the CRC on but for a burst, and all of them."""
+        at = message_set.CRC_AT if data[MAGIC_AT] < 2 else CRC_AT
+        for position in self._places(record, data, at, file, side):
+            skipped = max(-position, 0)
+            old = side.bytes_at(file, position + skipped, len(data) - skipped).rjust(len(data), b"\0")
+            if _burst(old[at:], data[at:]) <= _BURST:
+                return position, old
+        return None
+
+    def _places(self, record: WholeRecord, data: bytes, at: int, file: str, side: Side) -> Iterator[int]:
+        """Where it may have begun before: its place now, and where a piece of it lies in the same file."""
+        yield record.position
+        middle = (at + len(data)) // 2
+        for low, high in ((at, at + _ANCHOR), (len(data) - _ANCHOR, len(data)), (middle, middle + _ANCHOR)):
+            anchor = data[max(low, at) : high]
+            for position in _found(side, file, anchor) if len(anchor) >= _ANCHOR // 2 else ():
+                yield position - max(low, at)
+
+    def _frame_fits(self, record: WholeRecord, old: bytes, new: bytes, place: tuple[str, int]) -> bool:
+        """Whether a frame had to become another, and could become nothing else.
+
+        A batch that lies where it does not belong, or once more, is not damaged: its frame says where it does.
+        """
+        offset, _, epoch, _ = _FRAME.unpack_from(new)
+        was_offset, _, was_epoch, _ = _FRAME.unpack_from(old)
+        is_whole = bool((self.before.batches(place[0])["position"] == place[1]).any())
+        if offset == was_offset:
+            return epoch == was_epoch or self._epoch_fits(record, epoch, place if is_whole else None)
+        if is_whole and self._is_believed(record, was_offset, old):
+            return False
+        if (offset ^ was_offset).bit_count() > 1:
+            if not self._fills(record):
+                return False
+            if is_whole and (self._is_copied(old, place) or self._is_missed(record, was_offset)):
+                return False
+        return epoch == was_epoch or self._epoch_fits(record, epoch, None)
+
+    def _is_believed(self, record: WholeRecord, offset: int, old: bytes) -> bool:
+        """Whether a batch was in order with the others under its old offset, and next to one of them in both ways.
+
+        In a compacted log those around say nothing of an offset between them.
+        """
+        home = self.before.home(record.queue)
+        row = home.row(offset)
+        if row is None or self.before.bytes_at(*home.place(row)) != old:
+            return False
+        follows = home.follows
+        if not row and int(home.columns["position"][0]) == 0:
+            return offset == int(home.files[int(home.columns["file"][0])].rpartition("/")[2][:20])
+        near = [number for number in (row, row + 1) if 0 < number < len(home)]
+        return any(follows[number - 1] for number in near) or home.is_thinned
+
+    def _is_copied(self, old: bytes, place: tuple[str, int]) -> bool:
+        """Whether a batch stands in the directory once more, under whatever frame."""
+        crc = int.from_bytes(old[CRC_AT : CRC_AT + 4], "big")
+        for file in self.before.names():
+            found = self.before.batches(file)
+            same = (found["size"] == len(old)) & (found["crc"] & 0xFFFFFFFF == crc)
+            for position in found["position"][same].tolist():
+                if (file, position) != place and self.before.bytes_at(file, position, len(old))[CRC_AT:] == old[
+                    CRC_AT:
+                ]:
+                    return True
+        return False
+
+    def _is_missed(self, record: WholeRecord, offset: int) -> bool:
+        """Whether a log misses what a batch says that it is: all of it here, or any hole for it in another one."""
+        last = offset + record.span - 1
+        for partition in self.before.directory.partitions:
+            home, is_own = self.before.home(partition.directory), partition.directory == record.queue
+            bases, lasts = home.columns["base_offset"], home.columns["last_offset"]
+            low, high = lasts[:-1] + 1, bases[1:] - 1
+            whole = (low == offset) & (high == last)
+            if (whole if is_own else (low <= offset) & (high >= last) & ~home.touches).any():
+                return True
+        return False
+
+    def _fills(self, record: WholeRecord) -> bool:
+        """Whether the offsets of a batch go on from, or lead to, those of one that was there and touches it."""
+        home, (before, after) = self.after.home(record.queue), self._around(record)
+        row = home.row(record.offset)
+        if row is None:
+            return False
+        if before is None and record.position == 0:
+            return record.offset == int(record.file.rpartition("/")[2][:20])
+        near = [(number, other) for number, other in ((row, before), (row + 1, after)) if other is not None]
+        touching = [(number, other) for number, other in near if home.touches[number - 1]]
+        there = [n for n, other in touching if self._was_at_home(home, range(other, other + 1), record.queue)]
+        return bool(there) and all(home.follows[number - 1] for number in there)
+
+    def _around(self, record: WholeRecord) -> tuple[int | None, int | None]:
+        home = self.after.home(record.queue)
+        row = home.row(record.offset)
+        if row is None:
+            return None, None
+        return row - 1 if row else None, row + 1 if row + 1 < len(home) else None
+
+    def _epoch_fits(self, record: WholeRecord, epoch: int, place: tuple[str, int] | None) -> bool:
+        """Whether an epoch lies between those around it, and the others are against what was there.
+
+        Args:
+            place: where the batch was, if it was whole but for its epoch.
+        """
+        epochs = self.after.home(record.queue).columns["partition_leader_epoch"]
+        before, after = (None if row is None else int(epochs[row]) for row in self._around(record))
+        stored = self._stored_epoch(record)
+        if epoch not in {before, after, stored}:
+            return False
+        if (before is not None and epoch < before) or (after is not None and epoch > after):
+            return False
+        return place is None or stored == epoch or place in self._outliers(record.queue)
+
+    def _stored_epoch(self, record: WholeRecord) -> int | None:
+        """Return the epoch that the leader-epoch-checkpoint has at the place of a batch."""
+        partition = self.before.partition(record.queue)
+        if partition is None:
+            return None
+        found = PartitionLog(self.before.directory, partition, Checkpoints(self.before.directory)).leader_epochs
+        entries = stored_epochs(partition, () if found.problems else tuple(found.entries))
+        return max((entry.epoch for entry in entries if entry.start_offset <= record.offset), default=None)
+
+    def _outliers(self, directory: str) -> frozenset[tuple[str, int]]:
+        """Places of the batches of before whose epochs are against those of the most others."""
+        if directory not in self._epochs:
+            home = self.before.home(directory)
+            epochs = home.columns["partition_leader_epoch"]
+            ordered = longest_ascent((epochs * (len(home) + 1) + np.arange(len(home))).tolist())
+            rows = np.setdiff1d(np.arange(len(home)), ordered)
+            self._epochs[directory] = frozenset(home.place(row)[:2] for row in rows.tolist())
+        return self._epochs[directory]
+
+    # --- what was there and is gone ---------------------------------------------------------------------
+
+    def garbage(self, record: WholeRecord) -> str:
+        """Why nothing is lost with a batch that is gone; "" where something may be."""
+        if record.is_placeholder:
+            return "it stands for nothing"
+        reason = self._gone_already(record) or self._mended(record)
+        return reason or self._replaced(record) or self._kept_elsewhere(record)
+
+    def swapped(self, record: WholeRecord) -> str:
+        """Whether a clean-up had made a segment that stands for its own, and only had to be finished."""
+        partition = self.before.partition(record.queue)
+        for file in partition.leftovers if partition is not None else ():
+            if file.kind is FileKind.LOG and file.meaning.leftover == ".swap":
+                found = self.before.batches(file.name)
+                if len(found) and file.base <= record.offset <= int(found["last_offset"].max()):
+                    return f"{file.name} stands for it"
+        return ""
+
+    def _mended(self, record: WholeRecord) -> str:
+        """Whether what a CRC covers of it is in a batch whose frame, which none covers, was put right."""
+        home, body = self.after.home(record.queue), message_set.CRC_AT
+        data = self.before.bytes_at(record.file, record.position, record.size)
+        body = CRC_AT if data[MAGIC_AT] >= 2 else body
+        for row in np.flatnonzero(home.columns["size"] == record.size).tolist():
+            file, position, _ = home.place(row)
+            other = self.after.bytes_at(file, position, record.size)
+            if other[body:] != data[body:]:
+                continue
+            first, last = (int(home.columns[name][row]) for name in ("base_offset", "last_offset"))
+            identity = identity_of(record.queue, other)
+            made = replace(record, identity=identity, file=file, position=position, offset=first, span=last - first + 1)
+            if self._healed(made, other, record.file):
+                return "only its frame was wrong, which is put right"
+        return ""
+
+    def _gone_already(self, record: WholeRecord) -> str:
+        if record.file.endswith(".deleted"):
+            return "the log itself had deleted it"
+        partition = self.before.partition(record.queue)
+        if partition is None:
+            return ""
+        start = Checkpoints(self.before.directory).offset(FileKind.LOG_STARTS, partition)
+        if start is not None and record.offset + record.span <= start and partition.is_plain:
+            return f"it lies before the log's start {start}"
+        return ""
+
+    def _replaced(self, record: WholeRecord) -> str:
+        """Whether the log has all its records in other batches.
+
+        A later leader epoch at its offsets proves nothing: a broker cuts what it replaces, or leaves it as
+        ``.deleted``, so bytes of an earlier epoch are of another log, or were in place.
+        """
+        home = self.after.home(record.queue)
+        first, last = home.holder(record.offset), home.holder(record.offset + record.span - 1)
+        if first is None or last is None:
+            return ""
+        data = self.before.bytes_at(record.file, record.position, record.size)
+        return "all its records are in batches that are kept" if self._holds(home, data, first, last) else ""
+
+    def _was_at_home(self, home: Home, rows: range, directory: str) -> bool:
+        """Whether batches of after were those of the log before: what a plan makes replaces nothing."""
+        was = self.before.home(directory)
+        for row in rows:
+            other = was.row(int(home.columns["base_offset"][row]))
+            if other is None or self.before.bytes_at(*was.place(other)) != self.after.bytes_at(*home.place(row)):
+                return False
+        return True
+
+    def _holds(self, home: Home, data: bytes, first: int, last: int) -> bool:
+        try:
+            wanted = [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in records_of_batch(data)]
+            there = {
+                (r.offset, r.timestamp, r.key, r.value, r.headers)
+                for row in range(first, last + 1)
+                for r in records_of_batch(self.after.bytes_at(*home.place(row)))
+            }
+        except DecodeError:
+            return False
+        return bool(wanted) and there.issuperset(wanted)
+
+    def _kept_elsewhere(self, record: WholeRecord) -> str:
+        """Whether a batch that was no part of its log is kept in another: bytes of that were written here."""
+        if self.before.home(record.queue).at(record.file, np.array([record.position]))[0]:
+            return ""
+        data = self.before.bytes_at(record.file, record.position, record.size)
+        for partition in self.after.directory.partitions:
+            home = self.after.home(partition.directory)
+            row = home.row(record.offset)
+            if row is not None and self.after.bytes_at(*home.place(row)) == data:
+                return f"{partition.directory} has it"
+        return ""
+
+
+def _found(side: Side, file: str, wanted: bytes) -> Iterator[int]:
+    """Yield where some bytes lie in a file."""
+    size, at = side.size(file), 0
+    while at < size:
+        data = side.bytes_at(file, at, _WINDOW + len(wanted) - 1)
+        found = data.find(wanted)
+        while found >= 0:
+            yield at + found
+            found = data.find(wanted, found + 1)
+        at += _WINDOW
+
+
+def _find(side: Side, file: str, record: WholeRecord) -> bool:
+    """Whether a file has a batch, anywhere."""
+    found = side.batches(file)
+    rows = np.flatnonzero((found["base_offset"] == record.offset) & (found["size"] == record.size))
+    places = ((file, int(found["position"][row]), record.size) for row in rows.tolist())
+    return any(identity_of(record.queue, side.bytes_at(*place)) == record.identity for place in places)
+
+
+def _burst(one: bytes, other: bytes) -> int:
+    """Bytes from the first to the last that differ; very many where the lengths do."""
+    if len(one) != len(other):
+        return HEADER_SIZE
+    rows = np.flatnonzero(np.frombuffer(one, np.uint8) != np.frombuffer(other, np.uint8))
+    return int(rows[-1] - rows[0]) + 1 if len(rows) else 0

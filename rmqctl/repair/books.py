@@ -1,0 +1,463 @@
+"""The judge of every plan that writes: whole records before it and after it, by what they are, not by where they lie.
+
+A record that is whole by its own proof is a fact wherever it lies; names of files, units, indexes and neighbours are
+claims about it. So the books are made from the bytes alone, on both sides of a plan: each record of before is kept, put
+back to the place that it names, given up by name, or garbage with a proof, and each record of after was there before,
+says that it is a placeholder, or is healed with a proof. Nothing is shared with those who make plans but the scan, by
+which a family finds its records.
+
+Read are the stretches that a plan changes, once on each side. What stays where it is needs no memory; of a record that
+goes elsewhere 48 bytes are kept, of one that has to be named all of it.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rmqctl.errors import Refused
+from rmqctl.files.tree import Tree
+from rmqctl.repair.changes import PlannedFile, named, planned_files
+from rmqctl.repair.edited_file import Overlay
+from rmqctl.repair.edits import STORE, Plan, Step
+
+Stretches = Sequence[tuple[int, int]]
+"""Begin and end of parts of a file in bytes, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRecord:
+    """A record or batch that is whole by its own proof, on one side of a plan.
+
+    Attributes:
+        identity: 16 bytes that tell it from every other: a digest of its bytes, and of what it belongs to.
+        name: for people, and for `Step.gives_up`: what it says of itself, and its CRC.
+        file, position, size: where it lies, bytes.
+        home: the place that it names, in the family's own count.
+        records: messages in it, or for which it stands.
+        is_at_home: it lies at the place that it names.
+        is_placeholder: it says of itself that it stands where others were destroyed.
+        queue: the queue or partition that it says it belongs to.
+        offset, span: the offsets in it that it takes, the first and how many.
+    """
+
+    identity: bytes
+    name: str
+    file: str
+    position: int
+    size: int
+    home: int = -1
+    records: int = 1
+    is_at_home: bool = True
+    is_placeholder: bool = False
+    queue: str = ""
+    offset: int = -1
+    span: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.position + self.size
+
+
+class Ledger(Protocol):
+    """What a family says of its records. Nothing raises on what the bytes are."""
+
+    def files(self, tree: Tree) -> Iterable[str]:
+        """Every file that may hold records, left-overs and files under wrong names too."""
+        ...
+
+    def whole(self, tree: Tree, file: str, stretches: Stretches | None) -> Iterator[WholeRecord]:
+        """Every whole record that overlaps the stretches (None: of the whole file), ascending by place.
+
+        Those that lie elsewhere than they say too; those inside of others may be left out. Nothing for a file that
+        never holds records.
+        """
+        ...
+
+    def at_home(self, tree: Tree, record: WholeRecord) -> bool:
+        """Whether these very bytes stand at the place that the record names."""
+        ...
+
+    def garbage(self, before: Tree, after: Tree, record: WholeRecord) -> str:
+        """Why nothing is lost with a record that is gone and has no copy at home afterwards; "" for no reason."""
+        ...
+
+    def made(self, before: Tree, after: Tree, record: WholeRecord, origin: str) -> str:
+        """What proves a record that was not there: the damaged one in its place, a replica; "" where nothing does.
+
+        Args:
+            origin: name that its file had before; "" for a new file.
+        """
+        ...
+
+    def torn(self, tree: Tree, file: str, stretches: Stretches | None) -> Iterator[tuple[int, int]]:
+        """Where records begin that are not whole, and how many messages each had."""
+        ...
+
+    def outcomes(self, tree: Tree, files: Sequence[str]) -> Mapping[str, str]:
+        """What became of each transaction in these files, by its name for people."""
+        ...
+
+    def start(self, before: Tree, after: Tree) -> Sequence[str]:
+        """What a start on the result cuts, deletes or hides, and on the store as it is would not; a sentence each."""
+        ...
+
+
+@dataclass(slots=True)
+class Books:
+    """Records before and after a plan, counted in messages.
+
+    Attributes:
+        whole_before: whole ones in all of the store, or in what the plan touches where nobody counted them all; each
+            place counts.
+        moved: put back to the place that they name.
+        garbage: gone, with a proof that nothing is lost.
+        given_up: gone, and named by a step.
+        placeholders: messages for which new placeholders stand.
+        healed: that were not whole and are now.
+        destroyed: that were not whole and have neither record nor placeholder now.
+        doubled: given up and replaced by a placeholder, which is one loss.
+        transactions_changed: names of those with another outcome.
+        problems: what does not balance, a sentence each.
+        unproven: places that records name which were not there before and which nothing proves.
+    """
+
+    whole_before: int = 0
+    moved: int = 0
+    garbage: int = 0
+    given_up: int = 0
+    placeholders: int = 0
+    healed: int = 0
+    destroyed: int = 0
+    doubled: int = 0
+    transactions_changed: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    unproven: set[int] = field(default_factory=set)
+
+    @property
+    def balances(self) -> bool:
+        return not self.problems
+
+    @property
+    def kept(self) -> int:
+        """Whole records that stay where they are, byte for byte."""
+        return self.whole_before - self.moved - self.garbage - self.given_up
+
+    @property
+    def loses(self) -> int:
+        """Messages that the store had, whole or in pieces, and has no more."""
+        return self.given_up + self.placeholders + self.destroyed - self.doubled
+
+    def document(self) -> dict[str, Any]:
+        """Return the object ``books`` of JSON."""
+        return {
+            "whole_before": self.whole_before,
+            "kept": self.kept,
+            "moved": self.moved,
+            "garbage": self.garbage,
+            "given_up": self.given_up,
+            "placeholders": self.placeholders,
+            "healed": self.healed,
+            "transactions_changed": len(self.transactions_changed),
+            "balances": self.balances,
+        }
+
+    def sentence(self) -> str:
+        """Return the one line of a table."""
+        parts = [f"{self.whole_before:,} whole before", f"{self.kept:,} kept"]
+        named_counts = ("moved", "garbage", "given_up", "placeholders", "healed")
+        parts += [f"{count:,} {n.replace('_', ' ')}" for n in named_counts if (count := getattr(self, n))]
+        changed = len(self.transactions_changed)
+        parts += [f"{changed:,} transactions changed"] if changed else []
+        end = "the books balance" if self.balances else f"the books do not balance: {named(self.problems)}"
+        return f"records: {', '.join(parts)}; {end}"
+
+    def refusal(self) -> Refused | None:
+        """Return why the plan may not be carried out; None where it balances."""
+        if self.balances:
+            return None
+        return Refused(f"the books of this plan do not balance: {named(self.problems)}; nothing was changed")
+
+
+def balance(
+    plan: Plan, below: Tree, ledger: Ledger, *, whole_before: int | None = None, after: Tree | None = None
+) -> Books:
+    """Hold a plan to what it does to the records of a store.
+
+    Args:
+        below: the store as it is.
+        whole_before: whole records that lie where they say, in all of it, where they have been counted.
+        after: the store with the plan carried out; default: seen through an overlay.
+
+    Raises:
+        Refused, OSError: the plan does not fit the store, or that cannot be read.
+    """
+    if after is None:
+        after = Overlay(below, plan.edits)
+    return _Judge(plan.steps, below, after, ledger).judge(list(_pairs(planned_files(plan))), whole_before)
+
+
+# --- which parts of which files are compared ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A file on both sides, or on one: its name there ("" for none) and what of it is read."""
+
+    before: str
+    after: str
+    stretches: Stretches | None
+
+
+def _pairs(files: Iterable[PlannedFile]) -> Iterator[_Pair]:
+    """Yield what is compared; a file that gets another name and keeps its bytes is one file, not two."""
+    away: dict[str, PlannedFile] = {}
+    made = []
+    for file in files:
+        was_in, is_in = file.was_at == STORE, file.is_at == STORE
+        if was_in and is_in:
+            if touched := file.touched():
+                yield _Pair(file.name, file.name, touched)
+        elif was_in:
+            away[os.path.realpath(str(file.base))] = file
+        elif is_in:
+            made.append(file)
+    for file in made:
+        old = away.pop(file.base, None) if isinstance(file.base, str) else None
+        yield _Pair(old.name if old is not None else "", file.name, None)
+    for file in away.values():
+        yield _Pair(file.name, "", None)
+
+
+class _Digests:
+    """Identities in eight bytes each: so few that not even those of a large store are taken for each other."""
+
+    def __init__(self) -> None:
+        self.numbers, self.records = array("Q"), array("Q")
+
+    def add(self, record: WholeRecord) -> None:
+        self.numbers.append(int.from_bytes(record.identity[:8], "little"))
+        self.records.append(record.records)
+
+
+class _Judge:
+    """Compares file by file and holds what is left over to the law.
+
+    Attributes:
+        names: what steps give up, and whether it is gone.
+        lost: records that are gone without a copy.
+    """
+
+    def __init__(self, steps: Sequence[Step], before: Tree, after: Tree, ledger: Ledger) -> None:
+        self.steps, self.before, self.after, self.ledger = steps, before, after, ledger
+        self.books = Books()
+        self.names = {name: False for step in steps for name in step.gives_up}
+        self.lost: list[WholeRecord] = []
+        self._here = self._strays = 0
+        self._gone: dict[bytes, WholeRecord] = {}
+        self._mended: set[tuple[str, int]] = set()
+        self._left = _Digests()
+        self._pairs: list[_Pair] = []
+        self._new, self._new_files, self._new_positions = _Digests(), array("L"), array("Q")
+        self._stand_ins: list[WholeRecord] = []
+        self._replaced: list[WholeRecord] = []
+
+    def judge(self, pairs: Sequence[_Pair], whole_before: int | None) -> Books:
+        for pair in pairs:
+            self._compare(pair)
+        self._explain_new()
+        for record in self._gone.values():
+            self._explain_gone(record)
+        books = self.books
+        books.whole_before = (self._here if whole_before is None else whole_before) + self._strays
+        books.doubled = self._doubled()
+        books.destroyed = sum(self._destroyed(pair) for pair in pairs if pair.before)
+        self._transactions(pairs)
+        books.problems += [
+            f"{name} is given up by a step, and not gone" for name, used in self.names.items() if not used
+        ]
+        books.problems += self.ledger.start(self.before, self.after)
+        return books
+
+    # --- file by file -------------------------------------------------------------------------------------
+
+    def _compare(self, pair: _Pair) -> None:
+        """Walk both sides of a file together; what is the same at the same place needs no memory."""
+        old, new = self._side(self.before, pair.before, pair), self._side(self.after, pair.after, pair)
+        self._pairs.append(pair)
+        was, now, homes, same = next(old, None), next(new, None), 0, 0
+        while was is not None or now is not None:
+            first = min(record.position for record in (was, now) if record is not None)
+            one = was if was is not None and was.position == first else None
+            other = now if now is not None and now.position == first else None
+            if one is not None:
+                self._count(one)
+                was = next(old, None)
+            if other is not None:
+                now = next(new, None)
+            if one is not None and other is not None and _is_same(one, other):
+                homes, same = homes + other.is_at_home, same + 1
+                if other.is_at_home and not one.is_at_home:  # its file has got the name that it says
+                    self.books.moved += one.records
+                continue
+            if one is not None:
+                self._note_gone(one)
+            if other is not None:
+                self._note_new(other)
+        if same and not homes and pair.before != pair.after:
+            self.books.problems.append(
+                f"{pair.before} gets the name {pair.after}, and none of its {same:,} records so says"
+            )
+
+    def _side(self, tree: Tree, file: str, pair: _Pair) -> Iterator[WholeRecord]:
+        """Yield the records of one side; what lies inside a whole one is what its message says, and no record."""
+        end = -1
+        for record in self.ledger.whole(tree, file, pair.stretches) if file else ():
+            if record.end > end:
+                end = record.end
+                yield record
+
+    def _count(self, record: WholeRecord) -> None:
+        if record.is_at_home:
+            self._here += record.records
+        else:
+            self._strays += record.records
+
+    def _note_gone(self, record: WholeRecord) -> None:
+        if record.is_placeholder:
+            self._replaced.append(record)
+        elif self.ledger.at_home(self.after, record):
+            self._left.add(record)
+            return
+        known = self._gone.setdefault(record.identity, record)
+        if known is not record:
+            self.books.garbage += record.records  # a copy of one that is looked at in any case
+            if record.is_at_home:
+                self._gone[record.identity] = record
+
+    def _note_new(self, record: WholeRecord) -> None:
+        if record.is_at_home and not record.is_placeholder:
+            self._new.add(record)
+            self._new_files.append(len(self._pairs) - 1)
+            self._new_positions.append(record.position)
+        elif record.is_at_home:
+            self.books.placeholders += record.records
+            self._stand_ins.append(record)
+        else:
+            self.books.problems.append(f"{_where(record)} is laid where it does not belong")
+
+    # --- what is left over --------------------------------------------------------------------------------
+
+    def _explain_gone(self, record: WholeRecord) -> None:
+        books = self.books
+        if record.name in self.names:
+            self.names[record.name] = True
+            books.given_up += record.records
+            self.lost.append(record)
+        elif (record.file, record.position) in self._mended:
+            return  # bytes that no CRC covers were put right in it
+        elif self.ledger.garbage(self.before, self.after, record):
+            books.garbage += record.records
+        else:
+            self.lost.append(record)
+            books.problems.append(f"{_where(record)} is lost, and no step names it")
+
+    def _explain_new(self) -> None:
+        """Hold new records to those that went from elsewhere; what is left is healed, or put back, or invented."""
+        import numpy as np  # not where plans are only carried out
+
+        left, counts = np.array(self._left.numbers, np.uint64), np.array(self._left.records, np.int64)
+        new = np.array(self._new.numbers, np.uint64)
+        sources, first = np.unique(left, return_index=True)
+        moved = int(counts[first][np.isin(sources, new)].sum())
+        self.books.moved += moved
+        self.books.garbage += int(counts.sum()) - moved
+        rows = np.flatnonzero(~np.isin(new, sources)).tolist()
+        unknown = [record for row in rows for record in self._again(row) if not self._is_made(record, row)]
+        elsewhere = self._elsewhere({record.identity for record in unknown})
+        for record in unknown:
+            if record.identity in elsewhere:
+                self._strays += record.records
+                self.books.moved += record.records
+            else:
+                self.books.unproven.add(record.home)
+                self.books.problems.append(f"{_where(record)} was not there before, and nothing proves it")
+
+    def _again(self, row: int) -> Iterator[WholeRecord]:
+        """Read a new record once more."""
+        file, at = self._pairs[self._new_files[row]].after, self._new_positions[row]
+        found = self.ledger.whole(self.after, file, [(at, at + 1)])
+        return (record for record in found if record.position == at)
+
+    def _is_made(self, record: WholeRecord, row: int) -> bool:
+        origin = self._pairs[self._new_files[row]].before
+        if not self.ledger.made(self.before, self.after, record, origin):
+            return False
+        self.books.healed += record.records
+        self._mended.add((origin, record.position))
+        return True
+
+    def _elsewhere(self, missing: set[bytes]) -> set[bytes]:
+        """Return which records lie where the plan touches nothing: what was left over there is put back."""
+        found: set[bytes] = set()
+        for file in self.ledger.files(self.before) if missing else ():
+            found |= missing & {record.identity for record in self.ledger.whole(self.before, file, None)}
+            if found == missing:
+                break
+        return found
+
+    def _doubled(self) -> int:
+        """Offsets of new placeholders that are counted already: of records given up, and of placeholders before."""
+        taken: dict[str, list[WholeRecord]] = {}
+        for record in (*self.lost, *self._replaced):
+            taken.setdefault(record.queue, []).append(record)
+        for records in taken.values():
+            records.sort(key=lambda record: record.offset)
+        count = 0
+        for record in self._stand_ins:
+            known = taken.get(record.queue, [])
+            at = bisect_right(known, record.offset, key=lambda other: other.offset)
+            for other in known[max(at - 1, 0) :]:
+                if other.offset >= record.offset + record.span:
+                    break
+                count += _common(record, other)
+        return count
+
+    def _destroyed(self, pair: _Pair) -> int:
+        """Messages that lay there in pieces, and of which the result says nothing."""
+        torn = dict(self.ledger.torn(self.before, pair.before, pair.stretches))
+        if torn and pair.after:
+            for at, _ in self.ledger.torn(self.after, pair.after, pair.stretches):
+                torn.pop(at, None)
+            for record in self.ledger.whole(self.after, pair.after, [(at, at + 1) for at in sorted(torn)]):
+                if record.records:
+                    torn = {at: count for at, count in torn.items() if not record.position <= at < record.end}
+        return sum(torn.values())
+
+    def _transactions(self, pairs: Sequence[_Pair]) -> None:
+        before = self.ledger.outcomes(self.before, [pair.before for pair in pairs if pair.before])
+        after = self.ledger.outcomes(self.after, [pair.after for pair in pairs if pair.after])
+        for name, outcome in before.items():
+            now = after.get(name, "gone")
+            if now != outcome:
+                self.books.transactions_changed.append(name)
+                self.names.update({name: True} if name in self.names else {})
+                if not any(name in step.gives_up or name in f"{step.what} {step.why}" for step in self.steps):
+                    self.books.problems.append(f"{name} was {outcome} and is {now}, and no step names it")
+
+
+def _is_same(was: WholeRecord, now: WholeRecord) -> bool:
+    return was.identity == now.identity and (now.is_at_home or not was.is_at_home)
+
+
+def _common(one: WholeRecord, other: WholeRecord) -> int:
+    """Offsets that both take."""
+    return max(min(one.offset + one.span, other.offset + other.span) - max(one.offset, other.offset), 0)
+
+
+def _where(record: WholeRecord) -> str:
+    return f"{record.name} in {record.file} at {record.position:,}"

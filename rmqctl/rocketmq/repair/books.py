@@ -1,0 +1,397 @@
+"""What the judge of plans asks of a RocketMQ log: its whole records wherever they lie, and what proves a mended one.
+
+A record is whole where its lengths add up and its body has the CRC that it states. It is at home where the file says
+what the record says: at its PHYSICALOFFSET. Nothing here asks those who make plans; queues, findings of `verify` and
+the replay of a start are witnesses, and only for bytes that no CRC covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from hashlib import blake2b
+from typing import Any
+
+from formats.rocketmq.message import TRANSACTION, decode_record
+from formats.rocketmq.properties import split_properties
+from rmqctl.files.local import ByteSource, BytesSource
+from rmqctl.files.tree import Tree
+from rmqctl.findings import Finding
+from rmqctl.repair.books import Books, Stretches, WholeRecord, balance
+from rmqctl.repair.crc_correction import LONGEST_BURST, span_of
+from rmqctl.repair.edits import Plan
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED
+from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL
+from rmqctl.rocketmq.index import index_files
+from rmqctl.rocketmq.log.measure import records_anywhere
+from rmqctl.rocketmq.log.record import (
+    CRC_SPAN,
+    PHYSICAL_AT,
+    QUEUE_OFFSET_AT,
+    LogReader,
+    body_size_of,
+    flags_of,
+    head_offset,
+    head_size,
+    is_inner_batch,
+    magic_of,
+    physical_of,
+    record_name,
+    variant_of,
+)
+from rmqctl.rocketmq.recovery.outcome import Recovery
+from rmqctl.rocketmq.recovery.plan import overlaid
+from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.repair.placeholder import is_filler, is_stand_in
+from rmqctl.rocketmq.repair.queue_references import references_into
+from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore, is_offset
+from rmqctl.rocketmq.store.geometry import IndexGeometry, geometry_of
+from rmqctl.text import number_of
+
+_LARGEST = 1 << 48
+"""No log is that long: a PHYSICALOFFSET beyond it says nothing."""
+
+
+class LogLedger:
+    """The records of a store before a plan and after it.
+
+    Args:
+        before, after: the store on both sides.
+        found: errors and warnings of `verify` before.
+        replicas: other stores of the group that bytes may come from.
+        start: of a broker of the store's release on the result; None: no start is held against the books.
+        accepts: bodies that nothing heals are kept under a new CRC, as was asked for.
+
+    Attributes:
+        accepted: messages that were.
+    """
+
+    def __init__(
+        self,
+        before: RocketMQStore,
+        after: RocketMQStore,
+        found: Iterable[Finding] = (),
+        *,
+        replicas: Sequence[RocketMQStore] = (),
+        start: Recovery | None = None,
+        accepts: bool = False,
+    ) -> None:
+        self.stores = {id(before.tree): before, id(after.tree): after}
+        self.replicas, self._start, self.accepts, self.accepted = replicas, start, accepts, 0
+        found = list(found)
+        self._suspects = {f.physical_offset for f in found if f.physical_offset is not None}
+        self._stale = [(f.file, f.offset) for f in found if f.kind is LOG_STALE_TAIL]
+        self._logs: dict[int, LogReader] = {}
+        self._torn: dict[tuple[int, str], tuple[Stretches | None, list[int]]] = {}
+
+    # --- records ------------------------------------------------------------------------------------------
+
+    def files(self, tree: Tree) -> Iterable[str]:
+        store = self.stores[id(tree)]
+        yield from (file.name for file in store.log_files)
+        yield from (entry.path for entry in store.log_strays if not entry.is_directory)
+
+    def whole(self, tree: Tree, file: str, stretches: Stretches | None) -> Iterator[WholeRecord]:
+        name, source = file.rpartition("/")[2], self._open(tree, file)
+        if source is None:
+            return
+        base, torn, end = int(name) if is_offset(name) else -1, list[int](), 0
+        self._torn[id(tree), file] = stretches, torn
+        with closing(source):
+            for found in records_anywhere(source, base, stretches):
+                if not found.is_whole:
+                    stated = physical_of(found.raw) if len(found.raw) >= PHYSICAL_AT + 8 else 0
+                    if found.at >= end and stated in (base + found.at, 0) and _begins(stretches, found.at):
+                        torn.append(found.at)
+                    continue
+                record = _record(found.raw, file, found.at, base)
+                end = max(end, record.end)
+                if record.is_at_home or body_size_of(found.raw, _variant(found.raw)):  # lengths alone prove no place
+                    yield record
+
+    def at_home(self, tree: Tree, record: WholeRecord) -> bool:
+        return any(_digest(raw) == record.identity for raw in self._at(self.stores[id(tree)], record.home, record.size))
+
+    def garbage(self, before: Tree, after: Tree, record: WholeRecord) -> str:
+        if record.is_placeholder and self._is_covered(after, record):
+            return "a placeholder, in whose place there is a record"
+        if record.is_at_home and any(f == record.file and at <= record.position for f, at in self._stale):
+            return "older than the end of the log: a broker has cut it off"
+        twin, source = self._log(self.stores[id(after)]).fields(record.home), self._open(before, record.file)
+        if twin is not None and source is not None and record_name(twin) == record.name:
+            with closing(source):
+                own = decode_record(source.read_at(record.position, record.size))[0]
+            if own["body"] == twin["body"]:
+                return "the message is at home; only bytes that no CRC covers differ"
+        return ""
+
+    def torn(self, tree: Tree, file: str, stretches: Stretches | None) -> Iterator[tuple[int, int]]:
+        if self._torn.get((id(tree), file), (None, []))[0] is not stretches:
+            for _ in self.whole(tree, file, stretches):  # notes what is torn on the way
+                pass
+        for at in self._torn.get((id(tree), file), (None, []))[1]:
+            yield at, 1
+
+    def outcomes(self, tree: Tree, files: Sequence[str]) -> Mapping[str, str]:
+        return {}
+
+    # --- what proves a record that was not there ----------------------------------------------------------
+
+    def made(self, before: Tree, after: Tree, record: WholeRecord, origin: str) -> str:
+        now = next((raw for raw in self._at(self.stores[id(after)], record.home, record.size)), b"")
+        for replica in self.replicas:
+            if any(raw == now for raw in self._at(replica, record.home, record.size)):
+                return f"{replica.root} has it"
+        source = self._open(before, origin) if origin else None
+        if source is None or not now:
+            return ""
+        with closing(source):
+            was = source.read_at(record.position, record.size)
+        return self._own_proof(was, now, record.home, self.stores[id(before)]) if len(was) == len(now) else ""
+
+    def _own_proof(self, was: bytes, now: bytes, home: int, before: RocketMQStore) -> str:
+        """What the bytes that are left of a damaged record prove of the mended one, "" where they do not."""
+        wrong, body = _wrong_claims(was, now), _body_span(now)
+        proof = _body_proof(was, now)
+        if not proof and self.accepts and was[body] == now[body]:
+            self.accepted += 1
+            proof = "its body was to be kept as it is"
+        if not proof or (wrong and body.start == body.stop):
+            return ""
+        if "PHYSICALOFFSET" in wrong and len(wrong) > 1 and 0 < physical_of(was) < _LARGEST:
+            return ""  # the body is that of another place, and its CRC proves it there
+        return proof if not _is_whole(was) or self._is_wrong(was, now, home, wrong, before) else ""
+
+    def _is_wrong(self, was: bytes, now: bytes, home: int, wrong: Sequence[str], before: RocketMQStore) -> bool:
+        """Whether something is the matter with a whole record, beside what its CRC proves."""
+        if not wrong:
+            return self._may_change(was, now, home)
+        if len(wrong) > 1:
+            return False
+        is_borne_out = self._is_borne_out(was, home, before)
+        return is_borne_out or self._is_impossible(was, before) if wrong == ["PHYSICALOFFSET"] else not is_borne_out
+
+    def _is_borne_out(self, was: bytes, home: int, before: RocketMQStore) -> bool:
+        """Whether a unit leads to a record from the place in a queue that it names: nothing is wrong with that."""
+        fields = decode_record(was)[0]
+        topic = fields["topic"].decode("utf-8", "surrogateescape")
+        place = topic, fields["queue_id"], fields["queue_offset"]
+        claims = references_into(before, [(home, home + 1)]).at(home)
+        return any(claim.place == place and claim.size == len(was) for claim in claims)
+
+    def _is_impossible(self, was: bytes, before: RocketMQStore) -> bool:
+        """Whether a record cannot lie where it says: after the end of the log, or where other sound records lie."""
+        stated, log = physical_of(was), self._log(before)
+        file = log.file_of(stated)
+        if file is None:
+            return not 0 <= stated < log.max_offset
+        at = stated - file.base
+        found = self.whole(before.tree, file.name, [(at, at + 1)])
+        return any(r.is_at_home and r.position <= at < r.end and r.identity != _digest(was) for r in found)
+
+    def _may_change(self, was: bytes, now: bytes, home: int) -> bool:
+        """Whether bytes that no CRC covers may change: `verify` has found something wrong with the record."""
+        if home in self._suspects:
+            return True
+        return flags_of(was) & TRANSACTION in UNQUEUED and flags_of(now) & TRANSACTION not in UNQUEUED
+
+    # --- a start on the result ----------------------------------------------------------------------------
+
+    def start(self, before: Tree, after: Tree) -> Sequence[str]:
+        found = self._start
+        if found is None:
+            return []
+        release = found.release
+        if found.is_harmless and not found.index_deleted:
+            return []
+        earlier = recover(self.stores[id(before)], release)
+        if earlier.error is not None:  # whatever comes of it, without the plan there is no start at all
+            return []
+        if found.error is not None:
+            return [f"a broker of {release} starts on the store as it is, and not on the result: {found.error}"]
+        said = []
+        known = {message.physical for message in earlier.lost}
+        if lost := [message for message in found.lost if message.physical not in known]:
+            cut = number_of(len(lost), "message")
+            said.append(f"a start of {release} would cut {cut}, the first at {lost[0].physical}")
+        emptied = sorted(set(found.emptied) - set(earlier.emptied))
+        said += [f"a start of {release} would empty the database {name}" for name in emptied]
+        if found.index_deleted:
+            kept, _ = _index_after(self.stores[id(before)], earlier)
+            left, gone = _index_after(self.stores[id(after)], found)
+            log = self._log(self.stores[id(after)])
+            if hidden := sum(log.head(at) is not None for at in kept & gone - left):
+                said.append(f"a start of {release} would delete index files with the keys of {hidden:,} messages")
+        if (count := found.undispatched.messages - earlier.undispatched.messages) > 0:
+            said.append(f"a start of {release} would keep {number_of(count, 'message')} from consumers")
+        return said
+
+    # --- bytes --------------------------------------------------------------------------------------------
+
+    def _open(self, tree: Tree, file: str) -> ByteSource | None:
+        """Return a file in a directory of the log; None for every other, and for one that is not there."""
+        store = self.stores[id(tree)]
+        for name, log in store.log_trees:
+            if file.startswith(f"{name}/"):
+                inner = file[len(name) + 1 :]
+                entry = log.stat(inner)
+                return log.open(inner) if entry is not None and not entry.is_directory else None
+        entry = tree.stat(file) if file.startswith(f"{COMMIT_LOG}/") else None
+        return tree.open(file) if entry is not None and not entry.is_directory else None
+
+    def _at(self, store: RocketMQStore, home: int, size: int) -> Iterator[bytes]:
+        """Yield the bytes at a place of the log, of every file whose name claims it."""
+        log = self._log(store)
+        for number, file in enumerate(log.files):
+            if file.base <= home < file.base + file.size:
+                yield log.read_from(number, home, size)
+
+    def _log(self, store: RocketMQStore) -> LogReader:
+        log = self._logs.get(id(store))
+        if log is None:
+            log = self._logs[id(store)] = LogReader(store.log_files)
+        return log
+
+    def _is_covered(self, tree: Tree, record: WholeRecord) -> bool:
+        """Whether whole records, or the end of the log, are where a placeholder was."""
+        found = self.whole(tree, record.file, [(record.position, record.end)])
+        return any(other.position <= record.position < other.end for other in found)
+
+    def close(self) -> None:
+        for log in self._logs.values():
+            log.close()
+
+
+def _index_after(store: RocketMQStore, start: Recovery) -> tuple[set[int], set[int]]:
+    """Return the physical offsets of messages that the index has after a start, and of those that it has no more.
+
+    What the start dispatches again gets its entries again.
+    """
+    geometry = geometry_of(store)
+    begin = next((file.base for file in start.log_files if file.name == start.start_file), 0)
+    left, gone = set[int](), set[int]()
+    for file in index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries)):
+        physical = set(file.entries(1, file.count)["physical_offset"].tolist())
+        file.close()
+        if file.path in start.index_deleted:
+            gone |= {at for at in physical if at < begin}
+            physical -= gone
+        left |= physical
+    return left, gone
+
+
+def books_of(
+    store: RocketMQStore,
+    plan: Plan,
+    found: Iterable[Finding] = (),
+    *,
+    whole_before: int | None = None,
+    replicas: Sequence[RocketMQStore] = (),
+    start: Recovery | None = None,
+    accepts: bool = False,
+) -> Books:
+    """Hold a plan for a store to its books.
+
+    Args:
+        found, replicas, start, accepts: of :class:`LogLedger`.
+        whole_before: whole records of the log, where they have been counted.
+    """
+    after = overlaid(store, plan.edits)
+    ledger = LogLedger(store, after, found, replicas=replicas, start=start, accepts=accepts)
+    with closing(ledger):
+        books = balance(plan, store.tree, ledger, whole_before=whole_before, after=after.tree)
+    books.healed -= ledger.accepted
+    books.destroyed += ledger.accepted
+    return books
+
+
+def names_in(store: RocketMQStore, file: str, stretches: Stretches | None = None) -> tuple[str, ...]:
+    """Return the names of whole records of a file of the log, or beside it, that are nowhere at home but perhaps here:
+    what is given up with it.
+
+    Args:
+        stretches: only those that overlap these parts.
+    """
+    ledger = LogLedger(store, store)
+    with closing(ledger):
+        found = ledger.whole(store.tree, file, stretches)
+        return tuple(r.name for r in found if r.is_at_home or not ledger.at_home(store.tree, r))
+
+
+# --- one record ---------------------------------------------------------------------------------------
+
+
+def _record(raw: bytes, file: str, at: int, base: int) -> WholeRecord:
+    fields = decode_record(raw)[0]
+    home, topic = fields["physical_offset"], fields["topic"].decode("utf-8", "backslashreplace")
+    count = _messages(fields)
+    is_queued = fields["sys_flag"] & TRANSACTION not in UNQUEUED
+    return WholeRecord(
+        _digest(raw), record_name(fields), file, at, len(raw), home, count,
+        is_at_home=base >= 0 and home == base + at, is_placeholder=is_stand_in(fields),
+        queue=f"{topic}/{fields['queue_id']}" if is_queued else "", offset=fields["queue_offset"],
+        span=count if is_queued else 0,
+    )  # fmt: skip
+
+
+def _digest(raw: bytes) -> bytes:
+    return blake2b(raw, digest_size=16).digest()
+
+
+def _messages(fields: Mapping[str, Any]) -> int:
+    """Messages that a record has, or stands for; a filler stands for none."""
+    if is_filler(fields):
+        return 0
+    if not is_inner_batch(fields["sys_flag"]):
+        return 1
+    number = dict(split_properties(fields["properties"])).get(b"INNER_NUM", b"")
+    return int(number) if number.isdigit() else 1
+
+
+def _variant(raw: bytes) -> int:
+    variant = variant_of(magic_of(raw), flags_of(raw))
+    assert variant is not None, "a whole record has the magic of a message"
+    return variant
+
+
+def _body_span(raw: bytes) -> slice:
+    variant = _variant(raw)
+    return slice(head_size(variant), head_size(variant) + body_size_of(raw, variant))
+
+
+def _is_whole(raw: bytes) -> bool:
+    """Whether bytes are one whole record."""
+    return any(found.is_whole and len(found.raw) == len(raw) for found in records_anywhere(BytesSource(raw)))
+
+
+def _begins(stretches: Stretches | None, at: int) -> bool:
+    return stretches is None or any(begin <= at < end for begin, end in stretches)
+
+
+def _body_proof(was: bytes, now: bytes) -> str:
+    """What proves that a body is the one that was damaged: one of both, body and CRC, is as it was, but for a burst."""
+    body = _body_span(now)
+    if was[CRC_SPAN] == now[CRC_SPAN]:
+        if was[body] == now[body]:
+            return "the CRC of the body fits"
+        return "a burst in the body" if _is_burst(was[body], now[body]) else ""
+    return "a burst in the CRC" if was[body] == now[body] and _is_burst(was[CRC_SPAN], now[CRC_SPAN]) else ""
+
+
+def _is_burst(was: bytes, now: bytes) -> bool:
+    pattern = int.from_bytes(was, "big") ^ int.from_bytes(now, "big")
+    return span_of(pattern.to_bytes(len(was), "big")) <= LONGEST_BURST
+
+
+def _wrong_claims(was: bytes, now: bytes) -> list[str]:
+    """Return what damaged bytes say otherwise of their place than the mended record."""
+    body = _body_span(now)
+    fields = decode_record(now)[0]
+    topic_at = body.stop + (2 if _variant(now) >> 2 else 1)
+    spans = {
+        "QUEUEID": slice(head_offset("queue_id", 0), head_offset("queue_id", 0) + 4),
+        "QUEUEOFFSET": slice(QUEUE_OFFSET_AT, QUEUE_OFFSET_AT + 8),
+        "PHYSICALOFFSET": slice(PHYSICAL_AT, PHYSICAL_AT + 8),
+        "TOPIC": slice(topic_at, topic_at + len(fields["topic"])),
+    }
+    return [name for name, span in spans.items() if was[span] != now[span]]

@@ -1,0 +1,378 @@
+"""Whole records that lie elsewhere than they say: which are at home all the same, and where the others go.
+
+A record that is whole by structure and body CRC is believed over its place. One whose message is due where it lies has
+a damaged PHYSICALOFFSET; every other one lies in a foreign place. It goes back where it says, if nothing sound is
+there, and what it lay over is a destroyed range of the log like any other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from formats.rocketmq.message import TRANSACTION, SysFlag, decode_record
+from formats.rocketmq.properties import split_properties
+from rmqctl.repair.edits import Cut, Overwrite, Quarantine, Step
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED, inner_batch
+from rmqctl.rocketmq.findings.log import LOG_BODY_CRC
+from rmqctl.rocketmq.log.commitlog import log_file_at
+from rmqctl.rocketmq.log.measure import whole_among, whole_records
+from rmqctl.rocketmq.log.record import SMALLEST, LogReader, physical_of, record_name
+from rmqctl.rocketmq.repair.damage import SOURCE, Break, Key, LogDamage, LogGap
+from rmqctl.rocketmq.repair.heal import names_place
+from rmqctl.rocketmq.repair.log_repair import LogRepair
+from rmqctl.rocketmq.repair.placeholder import Setting
+from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Place, QueueReference, Range, merged
+from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.text import number_of
+
+_MOST = 256 << 20
+"""Bytes of destroyed ranges that are searched."""
+_FEW_BITS = 2
+"""Bits in which a PHYSICALOFFSET that was damaged differs from the right one, where little else proves that it was."""
+
+
+def place_of(fields: dict[str, Any]) -> Place:
+    """Topic, queue and queue offset of a record, as it says them; of an inner batch the offset of its first message."""
+    offset = fields["queue_offset"]
+    if fields["sys_flag"] & SysFlag.INNER_BATCH:
+        offset = inner_batch(dict(split_properties(fields["properties"])), offset)[0]
+    return fields["topic"].decode("utf-8", "surrogateescape"), fields["queue_id"], offset
+
+
+@dataclass(frozen=True, slots=True)
+class Displaced:
+    """A whole record that lies at one place and says that it lies at another."""
+
+    lies_at: int
+    home: int
+    raw: bytes
+
+    @property
+    def end(self) -> int:
+        """Physical offset after it, at home."""
+        return self.home + len(self.raw)
+
+
+class Whereabouts:
+    """Where records belong, by what they say themselves and what bears them out.
+
+    Args:
+        repair: of the log; the damage has the runs of misplaced records.
+        aside: files that are no part of the log any more, from which records may come home.
+
+    Attributes:
+        homes: physical offsets to which :meth:`steps` moves records.
+    """
+
+    def __init__(self, repair: LogRepair, aside: Sequence[StoreFile] = ()) -> None:
+        self.repair, self.damage, self.log = repair, repair.damage, repair.log
+        self.claims, self.aside = repair.claims, aside
+        self.homes = set[int]()
+
+    # --- records that the chain leads to --------------------------------------------------------------
+
+    @cached_property
+    def own(self) -> dict[int, QueueReference | None]:
+        """Misplaced records of the chain that belong where they lie, with the unit that says so, by physical offset."""
+        found = {}
+        for run in self.damage.misplaced:
+            for at, raw in self._records_of(run):
+                is_own, claim = self._own(run, at, raw)
+                if is_own:
+                    found[at] = claim
+        return found
+
+    def _records_of(self, run: LogGap) -> Iterator[tuple[int, bytes]]:
+        at = run.begin
+        while at < run.end and (raw := self.log.record(at)) is not None:
+            yield at, raw
+            at += len(raw)
+
+    def _own(self, run: LogGap, at: int, raw: bytes) -> tuple[bool, QueueReference | None]:
+        """Whether a record belongs where it lies, and only says otherwise; with the unit that bears it out.
+
+        Its own remaining fields must prove it: topic, queue and queue offset, of which one may be damaged, too, where
+        the offset stated names no place; and its store time.
+        """
+        fields, stated = decode_record(raw)[0], physical_of(raw)
+        if self.log.read(stated, len(raw)) == raw:
+            return False, None  # a copy
+        place, is_timely = place_of(fields), self._is_timely(fields["store_timestamp"], run, run.end)
+        units = [c for c in self.claims.at(at) if not c.topic.startswith(LIGHT_QUEUE) and c.size in (0, len(raw))]
+        for unit in units:
+            if unit.place == place:
+                return is_timely, unit
+        if fields["sys_flag"] & TRANSACTION in UNQUEUED:
+            return is_timely and not names_place(stated), None
+        if units:
+            near = [u for u in units if sum(a != b for a, b in zip(u.place, place, strict=True)) == 1]
+            is_one = len(near) == 1 and is_timely and not names_place(stated)
+            return is_one, near[0] if is_one else None
+        is_near = not names_place(stated) or (stated ^ at).bit_count() <= _FEW_BITS
+        is_near = is_near and self._shifts[stated - at] == 1  # many that moved alike are of another place
+        is_due = is_timely and (self._is_missing(place, at) or (is_near and self._is_due(place, at)))
+        return is_due, QueueReference(*place, at, len(raw), source=SOURCE) if is_due else None
+
+    def _is_timely(self, time: int, around: LogGap, end: int) -> bool:
+        """Whether a store time lies between those of the records in front of a range and after it; true where these are
+        no bounds themselves.
+
+        Args:
+            end: physical offset after the range.
+        """
+        low = around.setting.store_timestamp if around.begin > self.log.min_offset else 0
+        high = self._time_from(end)
+        return not time or (high is not None and high < low) or low <= time <= (high or time)
+
+    def _time_from(self, physical: int) -> int | None:
+        """Return the store time of the record at an offset, or else of the first of a later file; None without one."""
+        for at in (physical, *(file.base for file in self.log.files if file.base > physical)):
+            time = self.log.store_timestamp(at)
+            if time and at not in self._misplaced:
+                return time
+        return None
+
+    @cached_property
+    def _shifts(self) -> Counter[int]:
+        """How many misplaced records say that they lie so many bytes away."""
+        return Counter(physical_of(raw) - at for run in self.damage.misplaced for at, raw in self._records_of(run))
+
+    @cached_property
+    def _misplaced(self) -> frozenset[int]:
+        return frozenset(at for run in self.damage.misplaced for at, _ in self._records_of(run))
+
+    @cached_property
+    def _holes(self) -> dict[Key, list[Break]]:
+        """Places of each queue with queue offsets that no record carries."""
+        found: dict[Key, list[Break]] = defaultdict(list)
+        for hole in self.damage.order.holes:
+            found[hole.topic, hole.queue_id].append(hole)
+        return found
+
+    def _is_missing(self, place: Place, physical: int) -> bool:
+        """Whether two records of a queue leave room for a message between them, in the queue and in the log."""
+        holes = self._holes.get(place[:2], ())
+        return any(h.expected <= place[2] < h.offset and h.after < physical < h.before for h in holes)
+
+    def _is_due(self, place: Place, physical: int) -> bool:
+        """Whether the records in place of a queue lack this message, and lack it there."""
+        key, offset = place[:2], place[2]
+        run = self.damage.order.runs.get(key)
+        if run is None or self._is_missing(place, physical):
+            return run is not None
+        if physical > run.last:
+            return 0 <= offset - run.next <= self._room(run.last, physical)
+        return physical < run.first and 0 < run.first_offset - offset <= 1 + self._room(physical, run.first)
+
+    def _room(self, begin: int, end: int) -> int:
+        """How many messages may have been destroyed between two records."""
+        parts = (min(g.end, end) - max(g.begin, begin) for g in (*self.damage.gaps, *self.damage.misplaced))
+        return sum(max(part, 0) for part in parts) // SMALLEST
+
+    # --- the log without them ---------------------------------------------------------------------------
+
+    def without_foreign(self) -> LogDamage:
+        """Return the damage with all that lies in a foreign place as destroyed ranges; ranges that touch are one."""
+        gaps = [replace(gap) for gap in self.damage.gaps]
+        for run in self.damage.misplaced:
+            gaps += self._foreign(run)
+        if len(gaps) == len(self.damage.gaps):
+            return self.damage
+        gaps = _joined(gaps)
+        last = gaps[-1]
+        if last.end == self.damage.end and not last.file.lead:
+            last.is_tail = True
+
+        def is_kept(physical: int) -> bool:
+            return not any(gap.begin <= physical < gap.end for gap in gaps)
+
+        records = {at: found for at, found in self.damage.records.items() if at in self.own or is_kept(at)}
+        missing = [m for m in self.damage.missing if m.physical in self.own or is_kept(m.physical)]
+        return replace(self.damage, gaps=gaps, records=records, missing=missing)
+
+    def _foreign(self, run: LogGap) -> Iterator[LogGap]:
+        """Parts of a run whose records do not belong where they lie."""
+        if run.file.lead:
+            return
+        begin = at = run.begin
+        for at, raw in self._records_of(run):
+            if at in self.own:
+                if begin < at:
+                    yield replace(run, begin=begin, end=at)
+                begin = at + len(raw)
+        if begin < run.end:
+            yield replace(run, begin=begin)
+
+    # --- records that go home ---------------------------------------------------------------------------
+
+    def steps(self, gaps: Iterable[LogGap]) -> list[Step]:
+        """Return steps that put whole records back where they say they lie, into ranges that hold nothing sound.
+
+        Args:
+            gaps: those ranges, misplaced records that do not belong where they lie included.
+        """
+        free = [gap for gap in gaps if not gap.file.lead]
+        free += self._room_at_end(free)
+        sources = [(gap.begin, gap.limit) for gap in free]
+        sources += [*self.damage.stale_ranges(), *self.damage.rooms, *self._bodies()]
+        if sum(end - begin for begin, end in sources) > _MOST:
+            return []
+        moved: dict[str, list[Displaced]] = defaultdict(list)
+        self.homes.clear()
+        for one in self._chosen(list(self._strewn(sources)), free):
+            file = self.log.file_of(one.home)
+            assert file is not None
+            moved[file.name].append(one)
+            self.homes.add(one.home)
+        return [self._step(name, found) for name, found in moved.items()]
+
+    def _room_at_end(self, gaps: list[LogGap]) -> Iterator[LogGap]:
+        """Yield the room after the last record, where no range of the log has it."""
+        end = self.damage.end
+        file, finding = self.log.file_of(end), next((g.finding for g in (*gaps, *self.damage.misplaced)), None)
+        if file is not None and finding is not None and not file.lead and not any(g.limit > end for g in gaps):
+            yield LogGap(finding, file, end, end, Setting(self.damage.last_time), is_tail=True)
+
+    def _bodies(self) -> Iterator[Range]:
+        """Records whose body is destroyed: whole ones may lie in it."""
+        for at, findings in self.damage.records.items():
+            if any(f.kind is LOG_BODY_CRC for f in findings) and (raw := self.log.record(at)) is not None:
+                yield at, at + len(raw)
+
+    def _strewn(self, sources: Iterable[Range]) -> Iterator[Displaced]:
+        """Whole records in the ranges, and in files that are aside, that name another place than theirs."""
+        for at, raw in whole_among(self.log.files, merged(sources)):
+            if physical_of(raw) != at and at not in self.own:
+                yield Displaced(at, physical_of(raw), raw)
+        for file in self.aside:
+            with closing(file.open()) as source:
+                yield from (Displaced(-1, physical_of(raw), raw) for _, raw in whole_records(source))
+
+    def _chosen(self, found: list[Displaced], free: list[LogGap]) -> list[Displaced]:
+        """Those that go home, one for each place: what units bear out goes first."""
+        bodies = dict(self._bodies())
+        fits: list[tuple[bool, Displaced]] = []
+        for one in found:
+            gap = self._range_of(one, free, bodies)
+            if gap is None:
+                continue
+            fields = decode_record(one.raw)[0]
+            place = place_of(fields)
+            is_claimed = any(c.place == place for c in self.claims.at(one.home))
+            if is_claimed or self._is_borne_out(fields, place, one, gap):
+                fits.append((not is_claimed, one))
+        kept: list[Displaced] = []
+        for _, one in sorted(fits, key=lambda item: (item[0], item[1].home, item[1].lies_at)):
+            if not any(other.home < one.end and one.home < other.end for other in kept):
+                kept.append(one)
+        return sorted(kept, key=lambda one: one.home)
+
+    def _range_of(self, one: Displaced, free: list[LogGap], bodies: dict[int, int]) -> LogGap | None:
+        """Return the range without anything sound that has the place of a record; None where it is not free."""
+        for gap in free:
+            if gap.begin <= one.home and one.end <= gap.limit:
+                return gap
+        if bodies.get(one.home) == one.end:  # the same record, but for its body
+            file = self.log.file_of(one.home)
+            finding = self.damage.records[one.home][0]
+            assert file is not None
+            return LogGap(finding, file, one.home, one.end, Setting())
+        return None
+
+    def _is_borne_out(self, fields: dict[str, Any], place: Place, one: Displaced, gap: LogGap) -> bool:
+        """Whether a record without a unit belongs where it says: its time fits, and its queue lacks it there.
+
+        After the end of the log it must be the very next record.
+        """
+        if not self._is_timely(fields["store_timestamp"], gap, gap.limit) or (gap.is_tail and one.home != gap.begin):
+            return False
+        is_queued = fields["sys_flag"] & TRANSACTION not in UNQUEUED
+        is_known = is_queued and place[:2] in self.damage.order.runs
+        return self._is_due(place, one.home) if is_known else not gap.is_tail
+
+    def _step(self, file: str, moved: list[Displaced]) -> Step:
+        places = ((one.home, self.log.read(one.home, len(one.raw)), one.raw) for one in moved)
+        edits = tuple(edit for place in places for edit in self.repair.edits(*place))
+        what = f"move {number_of(len(moved), 'record')} back to where they say they were, from {moved[0].home} on"
+        why = "their structure and CRCs are sound, and nothing else is in those places"
+        kind = self._kind(moved[0])
+        return Step(kind, file, what, why, edits)
+
+    def _kind(self, one: Displaced) -> str:
+        """Return the finding that the first of some records answers."""
+        for gap in (*self.damage.misplaced, *self.damage.gaps):
+            if gap.begin <= one.home < gap.limit or gap.begin <= one.lies_at < gap.limit:
+                return gap.finding.kind.id
+        return LOG_BODY_CRC.id
+
+
+def _joined(gaps: list[LogGap]) -> list[LogGap]:
+    """Ranges ascending, those that touch as one."""
+    kept: list[LogGap] = []
+    for gap in sorted(gaps, key=lambda gap: gap.begin):
+        last = kept[-1] if kept else None
+        if last is not None and last.end == gap.begin and last.file.name == gap.file.name and not last.ends_file:
+            kept[-1] = replace(last, end=gap.end, ends_file=gap.ends_file, is_tail=gap.is_tail)
+        else:
+            kept.append(gap)
+    return kept
+
+
+# --- whole records that a plan gives up -------------------------------------------------------------------
+
+
+def naming_losses(below: RocketMQStore, after: RocketMQStore, steps: Sequence[Step]) -> list[Step]:
+    """Return the steps, each with the names of the whole records that it gives up.
+
+    Args:
+        below, after: the store as it is, and as all steps leave it.
+    """
+    bases = {file.name: file.base for file in below.log_files}
+    touched = sorted((*span, number) for number, step in enumerate(steps) for span in _spans(step, bases))
+    lost: dict[bytes, int] = {}
+    with LogReader(after.log_files) as log:
+        for at, raw in whole_among(below.log_files, merged((begin, end) for begin, end, _ in touched)):
+            if _is_gone(log, at, raw):
+                first = bisect_right(touched, at, key=lambda span: span[1])
+                lost.setdefault(raw, touched[min(first, len(touched) - 1)][2])
+        for number, step in enumerate(steps):
+            moved = (edit.file for edit in step.edits if isinstance(edit, Quarantine))
+            for file in filter(None, (log_file_at(below, name) for name in moved)):
+                with closing(file.open()) as source:
+                    gone = [raw for _, raw in whole_records(source) if _is_gone(log, -1, raw)]
+                lost.update(dict.fromkeys(gone, number))
+    named: dict[int, list[str]] = defaultdict(list)
+    for raw, number in lost.items():
+        named[number].append(record_name(decode_record(raw)[0]))
+    return [_with_names(step, tuple(dict.fromkeys(named[n]))) if n in named else step for n, step in enumerate(steps)]
+
+
+def _with_names(step: Step, names: tuple[str, ...]) -> Step:
+    return replace(step, loses=max(step.loses, len(names)), gives_up=names)
+
+
+def _spans(step: Step, bases: Mapping[str, int]) -> Iterator[Range]:
+    """Ranges of the log that a step writes over or cuts off."""
+    for edit in step.edits:
+        base = bases.get(edit.file)
+        if isinstance(edit, Overwrite) and base is not None:
+            yield base + edit.offset, base + edit.offset + len(edit.before)
+        elif isinstance(edit, Cut) and base is not None:
+            yield base + edit.to_size, base + edit.from_size
+
+
+def _is_gone(log: LogReader, at: int, raw: bytes) -> bool:
+    """Whether a record lies neither where it says nor where it lay, nor was put right at one of these places."""
+    fields, home = decode_record(raw)[0], physical_of(raw)
+    if raw in (log.read(home, len(raw)), log.read(at, len(raw))):
+        return False
+    now, moved = log.fields(at), log.fields(home)
+    is_healed = now is not None and now["body"] == fields["body"]
+    is_mended = moved is not None and moved["body"] == fields["body"] and place_of(moved) == place_of(fields)
+    return not (is_healed or is_mended)

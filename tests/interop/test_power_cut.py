@@ -1,0 +1,82 @@
+"""What a power cut may leave of a store that is written to with sync flush, under released brokers: they start and serve
+all that was acknowledged. Needs Maven."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.compare import geometry
+from tests.interop.conftest import Judges
+from tests.interop.judge import has_java
+from tests.interop.kafka_node import Brokers, rounds
+from tests.power import Image, recorded
+from tests.test_power import kafka_writes, rocketmq_writes
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
+]
+_IMAGES = ("the least", "names only", "torn 0")
+
+
+def left(home: Path, acknowledged: list[Any], writes: Any) -> list[tuple[str, list[Any], Image]]:
+    """What may be left at moments of the first of two runs of an engine, before a recovery of ours."""
+    home.mkdir()
+    moments = recorded(
+        home,
+        lambda: writes(home / "store", acknowledged),
+        2 * rounds(4, 12),
+        lambda: list(acknowledged),
+        again=lambda: shutil.rmtree(home / "store.rmqctl-journal", ignore_errors=True) or shutil.rmtree(home / "store"),
+    )
+    found = []
+    for moment in moments:
+        images = dict(moment.images())
+        has_journal = any(path.endswith("rmqctl-journal") for path, _, _ in images["everything"].walk())
+        if moment.note and not has_journal:
+            found += [(f"{name} of {moment.number} {moment.request}", moment.note, images[name]) for name in _IMAGES]
+    return found
+
+
+def test_kafka(compiled: Path, tmp_path: Path) -> None:
+    acknowledged: list[Any] = []
+    images = left(tmp_path / "recorded", acknowledged, kafka_writes)
+    assert len(images) > 6
+    with Brokers("4.3.1", compiled) as brokers:
+        for number, (where, answered, image) in enumerate(images):
+            home = tmp_path / str(number)
+            home.mkdir()
+            image.put(home)
+            assert brokers.start(home / "store") == "started", (where, brokers.log[-3000:])
+            served = defaultdict(set)
+            for row in brokers.ask("everything", "read_uncommitted"):
+                served[row[0], row[1]].add(row[2])
+            for result in answered:  # of a compacted topic only the last of each key has to be there
+                found = served[result.topic, result.partition]
+                assert result.last_offset in found if result.topic == "t0" else result.last_offset <= max(found), where
+            assert "stray" not in brokers.log.lower().replace("no stray", ""), where
+            brokers.stop()
+
+
+@pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
+def test_rocketmq(release: str, judges: Judges, tmp_path: Path) -> None:
+    acknowledged: list[Any] = []
+    images = left(tmp_path / "recorded", acknowledged, rocketmq_writes)
+    assert len(images) > 6
+    judge = judges(release)
+    for number, (where, answered, image) in enumerate(images):
+        home = tmp_path / str(number)
+        home.mkdir()
+        image.put(home)
+        opened = judge.ask(f"s{number}", "open", home / "store", *geometry(home / "store"))
+        queues = opened["afterStart"]["queues"]
+        assert opened["afterStart"]["maxPhy"] >= max(result.end for result in answered), where
+        for result in answered:
+            low, high = queues[f"{result.topic}/{result.queue_id}"]
+            assert low <= result.queue_offset < high, where
+        assert judge.ask(f"s{number}", "stop", home / "store")

@@ -1,0 +1,32 @@
+"""What judges repairs of attacked log directories by brute force: it counts what is there, and undo gives it back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures import golden
+from rmqctl.files.tree import LocalTree
+from tests.kafka.repair.attacked import batches_of, judge
+
+
+@pytest.mark.parametrize("name", ["3.9.2-clean", "4.3.1-crash"])
+def test_brute_force_finds_the_batches_of_a_sound_directory(name: str) -> None:
+    expected = {(row["file"], row["position"]) for row in golden.truth(name) if row["t"] == "batch"}
+    found = batches_of(LocalTree(str(golden.pristine(name))))
+    places = {(f"{directory}/{file}", at) for (directory, _), where in found.items() for file, at in where}
+    assert {place for place in places if place[0].endswith(".log")} == {
+        place for place in expected if place[0].endswith(".log")
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_repair_is_taken_back_byte_for_byte(seed: int, tmp_path: Path) -> None:
+    judge(seed, tmp_path, applies=True)
+
+
+@pytest.mark.parametrize("seed", [*range(3, 9), *(pytest.param(n, marks=pytest.mark.slow) for n in range(9, 800))])
+def test_no_repair_loses_or_makes_up_a_whole_batch(seed: int, tmp_path: Path) -> None:
+    verdict = judge(seed, tmp_path, applies=seed % 8 == 0)
+    assert (verdict.lost, verdict.invented, verdict.outcomes) == ([], [], []), verdict.done

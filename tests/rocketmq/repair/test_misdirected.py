@@ -1,0 +1,298 @@
+"""Whole records in the places of others: each goes back where it says, and none becomes a message that it is not."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tempfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from commands import cli
+from fixtures import damage, golden
+from rmqctl.repair.execute import apply, undo
+from rmqctl.rocketmq.log.record import LogReader
+from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, overlaid, plan_repair
+from rmqctl.rocketmq.salvage.salvage import SalvageOptions, salvage
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.locate import open_store_at
+from tests.rocketmq.repair.judged import refusals, seeds
+from tests.rocketmq.repair.misdirected_helpers import Account, Bookkeeper, Found, Misdirector, census
+
+CLEAN = "4.9.8-clean"
+SIZE = 131072
+ORDERS, LOG = 11395, 69753
+"""Places of two records of 427 bytes, LabOrders/2@4 and LabLog/2@20."""
+
+
+class Patient:
+    """A copy of a sound store, with what it held."""
+
+    def __init__(self, root: Path, room: Path) -> None:
+        self.root, self.room = root, room
+        self.store = open_store_at(str(root))
+        self.sound = census(self.store)
+        self.bytes = {path: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+    def read(self, physical: int, size: int) -> bytes:
+        with LogReader(self.store.log_files) as log:
+            return log.read(physical, size)
+
+    def put(self, physical: int, data: bytes) -> None:
+        file = self.root / "commitlog" / f"{physical // SIZE * SIZE:020d}"
+        damage.overwrite(file, physical % SIZE, data)
+
+    def exchange(self, one: int, other: int, size: int) -> None:
+        first, second = self.read(one, size), self.read(other, size)
+        self.put(one, second)
+        self.put(other, first)
+
+    def plan(self) -> tuple[Repair, RocketMQStore, dict[bytes, tuple[Found, list[int]]]]:
+        """A plan, the store as it leaves it, and the whole records there."""
+        store = open_store_at(str(self.root))
+        repair = plan_repair(store, RepairOptions(), Path(tempfile.mkdtemp(dir=self.room)))
+        after = overlaid(store, repair.plan.edits)
+        assert refusals(repair, after) == []
+        return repair, after, census(after)
+
+    def gone(self, found: dict[bytes, tuple[Found, list[int]]]) -> list[Found]:
+        """Records of the sound store that are not at home."""
+        return [one for raw, (one, _) in self.sound.items() if raw not in found or one.physical not in found[raw][1]]
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Patient:
+    return Patient(golden.unpack(CLEAN, tmp_path), tmp_path)
+
+
+# --- a record over another ------------------------------------------------------------------------
+
+
+def test_a_record_copied_over_another_does_not_become_it(patient: Patient) -> None:
+    patient.put(ORDERS, patient.read(LOG, 427))
+    repair, after, found = patient.plan()
+    (lost,) = patient.gone(found)
+    assert (lost.topic, lost.queue_id, lost.queue_offset, lost.physical) == (b"LabOrders", 2, 4, ORDERS)
+    with LogReader(after.log_files) as log:
+        record, fields = log.record(ORDERS), log.fields(ORDERS)
+    assert record is not None
+    assert fields is not None
+    assert (fields["topic"], fields["queue_id"], fields["queue_offset"], len(record)) == (b"LabOrders", 2, 4, 427)
+    assert b"RMQCTL_PLACEHOLDER" in fields["properties"]
+    assert sum(step.loses for step in repair.plan.steps) == 1
+    assert not any(step.gives_up for step in repair.plan.steps)  # the copied one is at home
+
+
+def test_two_records_exchanged_go_back(patient: Patient) -> None:
+    patient.exchange(ORDERS, LOG, 427)
+    repair, _, found = patient.plan()
+    assert (patient.gone(found), sum(step.loses for step in repair.plan.steps)) == ([], 0)
+
+
+def test_the_last_record_of_the_log_exchanged_with_another_goes_back(patient: Patient) -> None:
+    *others, last = (t for t in golden.truth(CLEAN) if t["kind"] == "msg")
+    alike = [t for t in others if t["storeSize"] == last["storeSize"]]
+    assert len(alike) == 5
+    for other in alike:
+        patient.exchange(other["commitLogOffset"], last["commitLogOffset"], last["storeSize"])
+        repair, _, found = patient.plan()
+        assert (patient.gone(found), sum(step.loses for step in repair.plan.steps)) == ([], 0)
+        patient.exchange(other["commitLogOffset"], last["commitLogOffset"], last["storeSize"])
+
+
+def test_where_only_the_physical_offset_differs_the_store_time_must_fit(patient: Patient) -> None:
+    """Another message with the same topic, queue and queue offset is not that of the place; a flipped bit is healed."""
+    records = [one for one, _ in patient.sound.values()]
+    victim, other = next(
+        (one, far) for number, one in enumerate(records) for far in records[number + 100 :]
+        if (one.topic, one.queue_id, len(one.raw)) == (far.topic, far.queue_id, len(far.raw)) and one.body != far.body
+    )  # fmt: skip
+    raw = bytearray(other.raw)
+    raw[20:28] = struct.pack(">q", victim.queue_offset)
+    patient.put(victim.physical, bytes(raw))
+    _, _, found = patient.plan()
+    assert patient.gone(found) == [victim]
+    assert not any(
+        one.physical == victim.physical and one.body == raw[88:][: len(one.body)] for one, _ in found.values()
+    )
+    patient.put(victim.physical, victim.raw[:35] + bytes([victim.raw[35] ^ 4]) + victim.raw[36:])
+    _, _, found = patient.plan()
+    assert patient.gone(found) == []
+
+
+# --- pages of records of 512 bytes ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose records are all 512 bytes long."""
+    room = tmp_path_factory.mktemp("pages")
+    words = ["--topic", "Even", "--count", "600", "--small", "--as-release", "4.9.8", "--seed", "1"]
+    overhead = 0
+    for name in ("first", "even"):
+        root = room / name
+        size = ["--size", str(512 - overhead if overhead else 100)]
+        done = CliRunner().invoke(cli, ["produce", str(root), *words, *size], standalone_mode=False)
+        assert done.exception is None, done.exception
+        with LogReader(open_store_at(str(root)).log_files) as log:
+            overhead = len(log.record(0) or b"") - 100
+    return root
+
+
+@pytest.mark.parametrize("is_exchange", [False, True])
+def test_a_page_of_records_in_another_file(pages: Path, tmp_path: Path, *, is_exchange: bool) -> None:
+    golden.copy_tree(pages, tmp_path / "store")
+    patient = Patient(tmp_path / "store", tmp_path)
+    files = patient.store.log_files
+    size = files[0].size
+    one, other = 8192, size + 4096
+    first, second = patient.read(one, 4096), patient.read(other, 4096)
+    assert len({len(found.raw) for found, _ in patient.sound.values()}) == 1
+    for physical, data in ((other, first), *([(one, second)] if is_exchange else [])):
+        damage.overwrite(Path(patient.root) / files[physical // size].name, physical % size, data)
+    repair, _, found = patient.plan()
+    lost = patient.gone(found)
+    assert [one.physical for one in lost] == ([] if is_exchange else list(range(other, other + 4096, 512)))
+    assert sum(step.loses for step in repair.plan.steps) == len(lost)
+    foreign = {one.body for one, places in patient.sound.values() if 8192 <= places[0] < 8192 + 4096}
+    assert not [one for one, _ in found.values() if other <= one.physical < other + 4096 and one.body in foreign]
+
+
+# --- shorter, and inside a body -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shorter", [1, 2, 7, 8, 25, 49, 50])
+def test_a_record_replaced_by_a_shorter_one_gets_one_placeholder_over_its_whole_place(
+    shorter: int, patient: Patient
+) -> None:
+    records = [one for one, _ in patient.sound.values()]
+    by_size = {len(one.raw): one for one in records}
+    victim, other = next((one, by_size[size]) for one in records[300:] if (size := len(one.raw) - shorter) in by_size)
+    patient.put(victim.physical, other.raw)
+    repair, after, found = patient.plan()
+    assert patient.gone(found) == [victim]
+    with LogReader(after.log_files) as log:
+        assert len(log.record(victim.physical) or b"") == len(victim.raw)
+    assert [step.loses for step in repair.plan.steps if step.loses] == [1]
+
+
+def test_pages_exchanged_one_of_them_inside_a_large_body(patient: Patient, tmp_path: Path) -> None:
+    """They cost the records that they cut in two, by repair and by salvage."""
+    inside, outside, page = SIZE + 8192, 2 * SIZE + 5 * 4096, 8192
+    patient.exchange(inside, outside, page)
+    cut = [
+        one for one, _ in patient.sound.values()
+        if not (one.physical >= outside and one.physical + len(one.raw) <= outside + page)
+        and any(one.physical < at + page and at < one.physical + len(one.raw) for at in (inside, outside))
+    ]  # fmt: skip
+    assert 2 <= len(cut) <= 3
+    whole = [one for one, _ in patient.sound.values() if outside <= one.physical <= outside + page - len(one.raw)]
+    assert len(whole) == 30
+    _, _, found = patient.plan()
+    lost = patient.gone(found)
+    assert set(lost) <= set(cut)
+    saved = salvage([open_store_at(str(patient.root))], tmp_path / "into", SalvageOptions())
+    bodies = {
+        (one.topic, one.queue_id, one.queue_offset, one.body)
+        for one, _ in census(open_store_at(str(tmp_path / "into"))).values()
+    }
+    missing = [
+        one for one, _ in patient.sound.values() if (one.topic, one.queue_id, one.queue_offset, one.body) not in bodies
+    ]
+    assert set(missing) <= set(cut)
+    assert saved.written.messages == len(patient.sound) - len(missing)
+
+
+# --- of another broker ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("other", ["5.1.4-clean", "5.5.0-clean"])
+def test_a_file_of_another_broker_in_the_place_of_ones_own(other: str, number: int, patient: Patient) -> None:
+    """It goes away with all that it holds, named, and its messages are not served."""
+    name = f"{number * SIZE:020d}"
+    foreign = (golden.pristine(other) / "commitlog" / name).read_bytes()
+    (patient.root / "commitlog" / name).write_bytes(foreign)
+    before = census(open_store_at(str(patient.root)))
+    repair, _, found = patient.plan()
+    assert not [one for raw, (one, _) in found.items() if raw not in patient.sound and not one.stands_in]
+    names = [name for step in repair.plan.steps for name in step.gives_up]
+    strangers = [one for raw, (one, _) in before.items() if raw not in patient.sound]
+    assert len(strangers) > 5
+    assert all(one.is_named(names) for one in strangers)
+    assert all(one.physical // SIZE == number for one in patient.gone(found))
+
+
+@pytest.mark.parametrize("state", ["clean", "crash"])
+def test_a_record_of_another_broker_behind_the_end_becomes_no_message(state: str, tmp_path: Path) -> None:
+    patient = Patient(golden.unpack(f"4.9.8-{state}", tmp_path), tmp_path)
+    end = max(one.physical + len(one.raw) for one, _ in patient.sound.values())
+    strangers = [one for one, _ in census(open_store_at(str(golden.pristine("5.5.0-crash")))).values()]
+    for stranger in (strangers[400], strangers[-1]):
+        patient.put(end, stranger.raw)
+        repair, _, found = patient.plan()
+        assert set(found) == set(patient.sound)
+        assert stranger.is_named([name for step in repair.plan.steps for name in step.gives_up])
+        patient.put(end, bytes(len(stranger.raw)))
+
+
+# --- files under wrong names ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fill", [b"\0", b"\xff"])
+@pytest.mark.parametrize("name", [f"{9 * SIZE:020d}", f"{9 * SIZE + 1:020d}", f"{2 * SIZE:020d}.bak"])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_file_misnamed_and_shifted_comes_home(number: int, name: str, fill: bytes, patient: Patient) -> None:
+    log = patient.root / "commitlog"
+    data = (log / f"{number * SIZE:020d}").read_bytes()
+    (log / f"{number * SIZE:020d}").unlink()
+    (log / name).write_bytes((fill * 33 + data)[:SIZE])
+    repair, _, found = patient.plan()
+    assert (patient.gone(found), sum(step.loses for step in repair.plan.steps)) == ([], 0)
+    saved = salvage([open_store_at(str(patient.root))], patient.room / "into", SalvageOptions())
+    assert saved.written.messages == len(patient.sound)
+
+
+# --- at random ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def keepers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bookkeeper]:
+    room = tmp_path_factory.mktemp("misdirected")
+    return {release: Bookkeeper(release, room) for release in ("4.9.8", "5.5.0")}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_misdirection(seed: int, keepers: dict[str, Bookkeeper]) -> None:
+    _check(keepers["4.9.8" if seed % 4 < 2 else "5.5.0"].account(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds("30-200"))
+@pytest.mark.parametrize("release", ["4.9.8", "5.5.0"])
+def test_more_random_misdirection(release: str, seed: int, keepers: dict[str, Bookkeeper]) -> None:
+    _check(keepers[release].account(seed))
+
+
+@pytest.mark.parametrize("kind", ["records_exchanged", "pages_exchanged", "file_shifted", "file_foreign"])
+def test_undo_brings_the_damage_back_byte_for_byte(kind: str, patient: Patient) -> None:
+    damager = Misdirector(CLEAN, golden.pristine("5.1.4-crash"))
+    damage.apply(damager.kinds[kind](random.Random(7)), patient.root)
+    before = _content(patient.root)
+    repair, _, _ = patient.plan()
+    done = apply(repair.plan, journal_dir=patient.room / "journal")
+    assert _content(patient.root) != before
+    undo(done.journal)
+    assert _content(patient.root) == before
+
+
+def _content(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def _check(found: Account) -> None:
+    assert (found.lost, found.changed, found.invented, found.adopted, found.refused) == ([], [], [], [], []), (
+        found.recipe
+    )
