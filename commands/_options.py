@@ -153,7 +153,7 @@ _FILTERS = (
     click.option(
         "--property", "properties", type=PropertyFilter(), multiple=True, help="A property with this value; repeatable."
     ),
-    click.option("--after", type=Instant(), help="Stored at this time or later: ISO 8601, epoch ms, or -15m."),
+    click.option("--after", type=Instant(), help="Stored at this time or later: 2026-11-20 14:05 (UTC), -15m, now."),
     click.option("--before", type=Instant(), help="Stored before this time."),
     click.option("--from-offset", type=click.IntRange(min=0), help="At this physical offset (bytes) or after it."),
     click.option("--to-offset", type=click.IntRange(min=0), help="Before this physical offset (bytes)."),
@@ -207,7 +207,12 @@ def output_option(*more: str, default: str = "table") -> Decorator:
         show_default=True,
         help="How to print.",
     )
-    local = click.option("--local-time", is_flag=True, help="Times of tables in the local zone, not UTC.")
+    local = click.option(
+        "--local-time",
+        is_flag=True,
+        is_eager=True,  # a time among the arguments is read by it
+        help="Read and show times in the local zone, not UTC.",
+    )
     return _packed("out", (kinds, local), ("kind", "local_time"), Output)
 
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 import os
 import re
-import time
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from rmqctl.release import Release as ReleaseNumber
+from rmqctl.text import SPANS, milliseconds_of, span_ms
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_SPANS = re.compile(rf"-(?:{_SPAN.pattern})+")
-_SPAN_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _POWERS = "_kmgtp"
 
@@ -31,27 +27,18 @@ class Offset(click.IntRange):
 
 
 class Instant(click.ParamType[int]):
-    """A moment, as epoch milliseconds (UTC)."""
+    """A moment, as epoch milliseconds; text without a zone is UTC, with ``--local-time`` of the local zone."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        text = str(value).strip()
-        if text.isascii() and text.isdigit():
-            return int(text)
-        if _SPANS.fullmatch(text):
-            return time.time_ns() // 1_000_000 - _span_ms(text)
+        local = ctx is not None and bool(ctx.params.get("local_time"))
         try:
-            return round(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-        except (ValueError, OverflowError, OSError):
-            self.fail(
-                f"{value!r} is not a time; give 2026-11-20T08:00:00Z, a local time without zone, "
-                "epoch milliseconds, or -15m for 15 minutes ago (ms, s, m, h, d, w).",
-                param,
-                ctx,
-            )
+            return milliseconds_of(str(value), local=local)
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
 
 
 class TimeOrWord(click.ParamType[int | str]):
@@ -77,7 +64,7 @@ class SpanArguments(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(
-            ctx, [str(Instant().convert(a, None, ctx)) if _SPANS.fullmatch(a) else a for a in args]
+            ctx, [str(Instant().convert(a, None, ctx)) if SPANS.fullmatch(a) else a for a in args]
         )
 
 
@@ -124,9 +111,10 @@ class Span(click.ParamType[int]):
         text = str(value).strip()
         if text.isascii() and text.isdigit():
             return int(text)
-        if not _SPANS.fullmatch("-" + text):
-            self.fail(f"{value!r} is not a duration; give 250ms, 5s, 1h30m (ms, s, m, h, d, w).", param, ctx)
-        return _span_ms(text)
+        try:
+            return span_ms(text)
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
 
 
 class Weighted(click.ParamType[list[tuple[str, float]]]):
@@ -261,7 +249,3 @@ def refuse(option: str, reason: str) -> NoReturn:
     if reason.startswith("is needed"):  # no value is wrong: there is none
         raise click.UsageError(f"{option} {reason}")
     raise click.BadParameter(reason, param_hint=f"'{option}'")
-
-
-def _span_ms(text: str) -> int:
-    return round(sum(float(number) * _SPAN_MS[unit] for number, unit in _SPAN.findall(text)))

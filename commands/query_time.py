@@ -15,14 +15,14 @@ from commands._options import (
     store_options_with_paths,
 )
 from commands._types import QueueChoice, QueueName, SpanArguments, TimeOrWord
-from rmqctl.filters import Rendering
+from rmqctl.filters import TIME_WORDS, Rendering
 from rmqctl.release import Release
 
 
 @click.command("query-time", cls=SpanArguments)
 @store_options_with_paths
 @click.argument("queue", type=QueueName())
-@click.argument("time", type=TimeOrWord("earliest", "latest", "max-timestamp"))
+@click.argument("time", type=TimeOrWord(*TIME_WORDS))
 @click.option(
     "--boundary",
     type=click.Choice(["lower", "upper"]),

@@ -7,14 +7,12 @@ The stream is for whatever takes the Arrow C stream interface.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqctl.errors import WrongUsage
 from rmqctl.text import name_of
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -50,21 +48,6 @@ class ArrowTable:
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.reader().__arrow_c_stream__(requested_schema)
-
-
-def epoch_ms(moment: datetime | str | int | None) -> int | None:
-    """Return a bound of time in epoch ms; text is ISO 8601, and a time without a zone is UTC.
-
-    Raises:
-        WrongUsage: the text is no time.
-    """
-    if moment is None or isinstance(moment, int):
-        return moment
-    try:
-        found = moment if isinstance(moment, datetime) else datetime.fromisoformat(moment)
-    except ValueError:
-        raise WrongUsage("after, before", f"take a datetime, ISO 8601 or epoch ms, not {moment!r}.") from None
-    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 # --- columns ------------------------------------------------------------------------------------------

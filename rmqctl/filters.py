@@ -7,9 +7,40 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import WrongUsage
+from rmqctl.text import milliseconds_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 DEFAULT_MAX_BODY = 4 << 20
 """Bytes a body may grow to where nobody says more: clients refuse longer ones by default before they compress them."""
+
+TIME_WORDS = ("earliest", "latest", "max-timestamp")
+"""What stands for a time where a Kafka broker is asked for one (ListOffsets)."""
+
+
+def asked_time(option: str, moment: datetime | str | int) -> int:
+    """Return a time that is asked for in epoch milliseconds.
+
+    Raises:
+        WrongUsage: it is no time (:func:`rmqctl.text.milliseconds_of`).
+    """
+    try:
+        return milliseconds_of(moment)
+    except ValueError as error:
+        raise WrongUsage(option, f"takes a time: {error}.") from None
+
+
+def bound(option: str, moment: datetime | str | int | None) -> int | None:
+    """Return a bound of time in epoch milliseconds; None where there is none.
+
+    Raises:
+        WrongUsage: it is no time.
+    """
+    return None if moment is None else asked_time(option, moment)
 
 
 @dataclass(frozen=True, slots=True)

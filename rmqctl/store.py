@@ -239,8 +239,8 @@ class Store(Protocol):
         rendering: Rendering = PLAIN,
         *,
         unique: bool = False,
-        begin: int = 0,
-        end: int = (1 << 63) - 1,
+        begin: datetime | str | int = 0,
+        end: datetime | str | int = (1 << 63) - 1,
         most: int | None = None,
         raw: bool = False,
         scan: bool = False,
@@ -255,7 +255,7 @@ class Store(Protocol):
             topic: None only with ``scan``.
             key: None for messages of ``filters.tag``.
             unique: the key is a unique key.
-            begin, end: bounds of the time, inclusive, epoch ms.
+            begin, end: bounds of the time, inclusive: a ``datetime``, text or epoch ms, as in :meth:`table`.
             most: candidates at most; None: 64, as brokers do, and all of Kafka.
             raw: all candidates that can be read.
             scan: read the log instead of an index.
@@ -268,7 +268,7 @@ class Store(Protocol):
         self,
         topic: str,
         queue: int | None,
-        time: int | str,
+        time: datetime | str | int,
         rendering: Rendering = PLAIN,
         *,
         boundary: str = "lower",
@@ -280,7 +280,8 @@ class Store(Protocol):
 
         Args:
             queue: None for all queues of the topic.
-            time: epoch ms; Kafka also ``earliest``, ``latest``, ``max-timestamp``.
+            time: a ``datetime``, text or epoch ms, as in :meth:`table`; Kafka also ``earliest``, ``latest``,
+                ``max-timestamp``.
             boundary: ``lower`` or ``upper``.
         """
         refuse_verb(self, "query-time")
@@ -511,7 +512,8 @@ class Store(Protocol):
         """Give one of its tables as a stream of Arrow batches: it has ``__arrow_c_stream__``.
 
         Args:
-            after, before: a ``datetime``, ISO 8601 text or epoch ms; ``after`` is inclusive, ``before`` exclusive.
+            after, before: a ``datetime``, text or epoch ms; ``after`` is inclusive, ``before`` exclusive. Text is
+                what commands take, UTC where it names no zone (:func:`rmqctl.text.milliseconds_of`).
             columns: only these.
         """
         refuse_verb(self, "table")

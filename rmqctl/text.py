@@ -1,10 +1,14 @@
-"""Words for people; bytes as JSON shows them, text or base64; and rows in a form of the user's own."""
+"""Words for people; times as people write them; bytes as JSON shows them; and rows in a form of the user's own."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 Text = str | dict[str, str]
 Row = Mapping[str, Any]
@@ -12,6 +16,15 @@ Fields = Mapping[str, tuple[str, Callable[[Row], Any]]]
 """What may stand after a percent sign: its meaning, and how it is read from a row."""
 
 _OF_ONE = {"are": "is", "were": "was", "have": "has"}
+
+_SPAN_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_SPAN = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join(_SPAN_MS)})")
+SPANS = re.compile(rf"-(?:{_SPAN.pattern})+")
+"""A time counted back from now: ``-15m``, ``-1h30m``."""
+_DAYS_AGO = {"today": 0, "yesterday": 1}
+_SECONDS = range(10**9, 10**10)
+"""Numbers that are a second of the years 2001 to 2286; as milliseconds they lie in the first four months of 1970."""
+_DATE_OF_DIGITS = re.compile(r"(20\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")
 
 
 def number_of(count: int, noun: str, verb: str = "") -> str:
@@ -48,6 +61,68 @@ def instant(milliseconds: int) -> str:
 
     moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
+
+
+def milliseconds_of(moment: datetime | str | int, *, local: bool = False) -> int:
+    """Return a time as people write it in epoch milliseconds.
+
+    Taken are ISO 8601 with ``T`` or a space, a date alone, epoch milliseconds, ``-15m`` for 15 minutes ago, ``now``,
+    ``today`` and ``yesterday`` for the midnight at which they begin. What is finer than a millisecond is left out.
+
+    Args:
+        local: take what names no zone as time of the local zone; else it is UTC.
+
+    Raises:
+        ValueError: it is no time, or a number that can only be seconds; the text says which, and what to give.
+    """
+    from datetime import UTC, datetime, timedelta
+
+    if isinstance(moment, int):
+        return _of_number(moment)
+    if isinstance(moment, str):
+        text = moment.strip()
+        if date := _DATE_OF_DIGITS.fullmatch(text):
+            raise ValueError(f"{moment!r} is a number of milliseconds as it stands; give {'-'.join(date.groups())}")
+        if text.isascii() and text.isdigit():
+            return _of_number(int(text))
+        if SPANS.fullmatch(text):
+            return time.time_ns() // 1_000_000 - span_ms(text[1:])
+        if text == "now":
+            return time.time_ns() // 1_000_000
+        try:
+            if text in _DAYS_AGO:
+                now = datetime.fromtimestamp(time.time_ns() // 1_000_000_000, UTC)
+                day = (now.astimezone() if local else now).date() - timedelta(days=_DAYS_AGO[text])
+                text = day.isoformat()
+            found = datetime.fromisoformat(text)
+            moment = found if found.tzinfo or not local else found.astimezone()
+        except (ValueError, OverflowError, OSError):
+            raise ValueError(
+                f"{moment!r} is not a time; give 2026-11-20T08:00:00Z, 2026-11-20 or 2026-11-20 14:05 "
+                f"({'local time' if local else 'UTC'}), epoch milliseconds, -15m for 15 minutes ago "
+                "(ms, s, m, h, d, w), now, today or yesterday"
+            ) from None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def span_ms(text: str) -> int:
+    """Return a length of time in milliseconds: ``250ms``, ``5s``, ``1h30m``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not SPANS.fullmatch(f"-{text}"):
+        raise ValueError(f"{text!r} is not a duration; give 250ms, 5s, 1h30m (ms, s, m, h, d, w)")
+    return round(sum(float(number) * _SPAN_MS[unit] for number, unit in _SPAN.findall(text)))
+
+
+def _of_number(number: int) -> int:
+    if number in _SECONDS:
+        raise ValueError(
+            f"{number} can only be seconds; times are epoch milliseconds: {number * 1000}, or {instant(number * 1000)}"
+        )
+    return number
 
 
 def text_or_base64(data: bytes) -> Text:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.answer import DRY_RUN, Intent, Proposal
 from rmqctl.errors import WrongUsage
 from rmqctl.files.tree import Tree
-from rmqctl.filters import Filters, Rendering
+from rmqctl.filters import TIME_WORDS, Filters, Rendering, asked_time, bound
 from rmqctl.kafka.directory import (
     LogDirectories,
     LogDirectory,
@@ -151,8 +151,8 @@ class KafkaStore(Store):
         rendering: Rendering = PLAIN,
         *,
         unique: bool = False,
-        begin: int = 0,
-        end: int = (1 << 63) - 1,
+        begin: datetime | str | int = 0,
+        end: datetime | str | int = (1 << 63) - 1,
         most: int | None = None,
         raw: bool = False,
         scan: bool = False,
@@ -169,14 +169,15 @@ class KafkaStore(Store):
         if topic is None or key is None:
             raise WrongUsage("TOPIC", "and KEY are both needed for a Kafka log directory.")
         most = min((n for n in (most, filters.limit) if n is not None), default=None)
-        asked = KeyQuestion(topic, key, filters, begin, end, most, latest, explain, processes)
+        times = asked_time("--begin", begin), asked_time("--end", end)
+        asked = KeyQuestion(topic, key, filters, *times, most, latest, explain, processes)
         return query_key(self.replicas, asked)
 
     def query_time(
         self,
         topic: str,
         queue: int | None,
-        time: int | str,
+        time: datetime | str | int,
         rendering: Rendering = PLAIN,
         *,
         boundary: str = "lower",
@@ -189,7 +190,8 @@ class KafkaStore(Store):
 
         if boundary != "lower":
             raise WrongUsage("--boundary", "is for RocketMQ: a Kafka broker gives the first record of a time or later.")
-        return lookups.query_time(self.replicas, topic, queue, time, explain=explain, as_release=as_release)
+        asked = time if isinstance(time, str) and time in TIME_WORDS else asked_time("TIME", time)
+        return lookups.query_time(self.replicas, topic, queue, asked, explain=explain, as_release=as_release)
 
     def query_offset(
         self,
@@ -354,11 +356,10 @@ class KafkaStore(Store):
         before: datetime | str | int | None = None,
         columns: Sequence[str] | None = None,
     ) -> ArrowTable:
-        from rmqctl.arrow import epoch_ms
         from rmqctl.kafka.tables import tables
 
         topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
-        asked = Filters(queue=queue, key=key, tag=tag, after=epoch_ms(after), before=epoch_ms(before))
+        asked = Filters(queue=queue, key=key, tag=tag, after=bound("after", after), before=bound("before", before))
         return tables.stream(self._path, name, topics, asked, columns)
 
     def diff(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.answer import DRY_RUN, Intent, Proposal
 from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.files.tree import Tree
-from rmqctl.filters import Filters, Rendering
+from rmqctl.filters import TIME_WORDS, Filters, Rendering, asked_time, bound
 from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
 from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, refuse_options
 
@@ -200,8 +200,8 @@ class RocketMQ(Store):
         rendering: Rendering = PLAIN,
         *,
         unique: bool = False,
-        begin: int = 0,
-        end: int = (1 << 63) - 1,
+        begin: datetime | str | int = 0,
+        end: datetime | str | int = (1 << 63) - 1,
         most: int | None = None,
         raw: bool = False,
         scan: bool = False,
@@ -215,14 +215,15 @@ class RocketMQ(Store):
         if latest:
             raise WrongUsage("--latest", "is for Kafka: the messages of a RocketMQ key do not replace each other.")
         most = 64 if most is None else most
-        asked = KeyQuestion(topic, key, filters, unique, begin, end, most, raw, scan, processes, explain)
+        times = asked_time("--begin", begin), asked_time("--end", end)
+        asked = KeyQuestion(topic, key, filters, unique, *times, most, raw, scan, processes, explain)
         return query_key(self.files, asked, rendering, as_release)
 
     def query_time(
         self,
         topic: str,
         queue: int | None,
-        time: int | str,
+        time: datetime | str | int,
         rendering: Rendering = PLAIN,
         *,
         boundary: str = "lower",
@@ -232,13 +233,13 @@ class RocketMQ(Store):
     ) -> Answer:
         from rmqctl.rocketmq.verbs import lookups as queues
 
-        if isinstance(time, str):
+        if time in TIME_WORDS:
             raise WrongUsage("TIME", f"{time!r} is for Kafka; give a time.")
         return queues.query_time(
             self.files,
             topic,
             queue,
-            time,
+            asked_time("TIME", time),
             rendering,
             boundary=boundary,
             explain=explain,
@@ -428,12 +429,11 @@ class RocketMQ(Store):
         before: datetime | str | int | None = None,
         columns: Sequence[str] | None = None,
     ) -> ArrowTable:
-        from rmqctl.arrow import epoch_ms
         from rmqctl.rocketmq.log.filters import Filter
         from rmqctl.rocketmq.tables.tables import stream
 
         topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
-        wanted = Filter(topics, queue, key, tag, after=epoch_ms(after), before=epoch_ms(before))
+        wanted = Filter(topics, queue, key, tag, after=bound("after", after), before=bound("before", before))
         return stream(self.files, self.place, name, wanted, columns)
 
 

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from commands._types import Instant, PropertyFilter, QueueChoice, QueueName, Reg
 from rmqctl.errors import FAMILY, IOFailure, MissingExtra, NotAStore, Refused, RmqctlError, StoreInUse, TooDamaged
 from rmqctl.installation import line_for_extra
 from rmqctl.release import Release as ReleaseNumber
+from rmqctl.text import milliseconds_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -408,13 +410,48 @@ def test_instant(text: str, milliseconds: int) -> None:
         assert Instant().convert(text, None, None) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["2026-11-20T08:00:00", "2026-11-20 08:00", "2026-07-01"])
-def test_instant_without_a_zone_is_local(text: str) -> None:
-    moment = datetime.fromisoformat(text).astimezone(UTC)
-    assert Instant().convert(text, None, None) == moment.timestamp() * 1000
+@pytest.mark.parametrize(
+    ("text", "utc", "berlin"),
+    [
+        ("2026-11-20T08:00:00", "2026-11-20T08:00:00Z", "2026-11-20T07:00:00Z"),
+        ("2026-11-20 08:00", "2026-11-20T08:00:00Z", "2026-11-20T07:00:00Z"),
+        ("2026-07-01", "2026-07-01T00:00:00Z", "2026-06-30T22:00:00Z"),
+        ("2026-07-01T00:00:00Z", "2026-07-01T00:00:00Z", "2026-07-01T00:00:00Z"),
+        ("now", "2026-11-20T23:30:00Z", "2026-11-20T23:30:00Z"),
+        ("today", "2026-11-20T00:00:00Z", "2026-11-20T23:00:00Z"),
+        ("yesterday", "2026-11-19T00:00:00Z", "2026-11-19T23:00:00Z"),
+    ],
+)
+def test_a_time_without_a_zone_is_utc_and_local_on_request(
+    text: str, utc: str, berlin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def milliseconds(moment: str) -> int:
+        return round(datetime.fromisoformat(moment).timestamp() * 1000)
+
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        with freeze_time("2026-11-20T23:30:00Z"):
+            assert milliseconds_of(text) == Instant().convert(text, None, None) == milliseconds(utc)
+            assert milliseconds_of(text, local=True) == milliseconds(berlin)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "15m", "-15", "-15x", "-", "2026-13-01", "-m", "1e3", "²"])
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("1700000000", "1700000000 can only be seconds; .* 1700000000000, or 2023-11-14T22:13:20.000Z"),
+        ("20261120", "give 2026-11-20"),
+    ],
+)
+def test_a_number_that_is_no_epoch_milliseconds_is_refused_with_what_is_meant(text: str, instead: str) -> None:
+    with pytest.raises(click.BadParameter, match=instead):
+        Instant().convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", "15m", "-15", "-15x", "-", "2026-13-01", "-m", "1e3", "²"])
 def test_instant_refuses(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a time; give 2026-11-20T08:00:00Z"):
         Instant().convert(text, None, None)

@@ -136,7 +136,7 @@ def test_a_pending_delayed_message_is_named_by_its_system_topic(store: Path, rmq
     "words",
     [
         [], ["LabOrders"], ["LabOrders", ""], ["BB2", "--scan", "--raw"], ["BB2", "--scan", "--explain"],
-        ["LabOrders", "BB2", "--topic", "LabLog"], ["LabOrders", "BB2", "--begin", "yesterday"], ["--tag", "TagA"],
+        ["LabOrders", "BB2", "--topic", "LabLog"], ["LabOrders", "BB2", "--begin", "tomorrow"], ["--tag", "TagA"],
     ],
 )  # fmt: skip
 def test_wrong_usage(words: list[str], store: Path, rmqctl: Any) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ import pytest
 from click.testing import Result
 
 from fixtures import golden
+from rmqctl import open as rmqctl_store
+from rmqctl.errors import WrongUsage
+from rmqctl.text import instant
 
 Rmqctl = Callable[..., Result]
 STORE = "5.5.0-clean"
@@ -96,9 +101,9 @@ def test_unknown_names(queue: str, sentence: str, rmqctl: Rmqctl) -> None:
 
 
 def test_a_time_that_cannot_be_read(rmqctl: Rmqctl) -> None:
-    result = rmqctl("query-time", golden.pristine(STORE), TOPIC, "yesterday")
+    result = rmqctl("query-time", golden.pristine(STORE), TOPIC, "tomorrow")
     assert result.exit_code == 2
-    assert "'yesterday' is not a time; give 2026-11-20T08:00:00Z" in result.stderr
+    assert "'tomorrow' is not a time; give 2026-11-20T08:00:00Z" in result.stderr
 
 
 def test_boundary_says_nothing_to_old_brokers(rmqctl: Rmqctl) -> None:
@@ -128,3 +133,37 @@ def test_files_out_of_order_are_explained(golden: Callable[[str], Path], rmqctl:
     assert found[0]["queue_offset"] == 49  # the last unit of the first file
     assert found[-1]["id"] == "miss.time-out-of-order"
     assert "modification time" in found[-1]["result"]
+
+
+def test_a_time_as_a_table_prints_it_is_read_as_that_time(rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        at, place = times()[40], (golden.pristine(STORE), f"{TOPIC}/{QUEUE}")
+        utc = instant(at)
+        local = datetime.fromtimestamp(at / 1000).astimezone().isoformat(timespec="milliseconds")
+        bare = local.rpartition("+")[0]
+        assert bare[:13] != utc[:13]
+        for text, option in (
+            (utc, ()),
+            (utc[:-1], ()),
+            (local, ()),
+            (local, ("--local-time",)),
+            (bare, ("--local-time",)),
+        ):
+            assert rows(rmqctl, *place, text, *option)[0]["time"] == at
+        assert rows(rmqctl, "--local-time", *place, bare)[0]["time"] == at
+        store = rmqctl_store(place[0])
+        for moment in (at, utc, utc[:-1].replace("T", " "), datetime.fromisoformat(utc)):
+            assert next(iter(store.query_time(TOPIC, QUEUE, moment).rows))["time"] == at
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_seconds_are_refused(rmqctl: Rmqctl) -> None:
+    result = rmqctl("query-time", golden.pristine(STORE), TOPIC, str(times()[0] // 1000))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"can only be seconds; times are epoch milliseconds: {times()[0] // 1000 * 1000}, or " in result.stderr
+    with pytest.raises(WrongUsage, match=r"TIME takes a time: .* can only be seconds"):
+        rmqctl_store(golden.pristine(STORE)).query_time(TOPIC, QUEUE, times()[0] // 1000)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rmqctl.answer import Answer, Row, Section
-from rmqctl.errors import WrongUsage
 from rmqctl.explain import step_lines
 from rmqctl.filters import Filters
 from rmqctl.kafka.filters import Wanted
@@ -70,12 +69,7 @@ def query_time(
 
     Args:
         as_release: whose broker; None: of the release that the directories show.
-
-    Raises:
-        WrongUsage: the word is none of those that stand for a time.
     """
-    if isinstance(time, str) and time not in SPECIAL:
-        raise WrongUsage("TIME", f"{time!r} is not a time; give a time, or one of {', '.join(SPECIAL)}.")
     answer = begin(replicas, Answer())
     if partition is None:
         chosen = replicas.of(topic)
