@@ -10,7 +10,7 @@ from commands import _sink
 from commands._app import Output, message
 from commands._progress import progress
 from commands._rows import Row, take
-from commands._screen import Screen, fold
+from commands._screen import Screen
 from rmqctl.answer import Answer, Section, TableLayout
 
 _HEAD_ROWS = 100
@@ -108,9 +108,9 @@ def _write_section(out: Output, section: Section) -> None:
 
 def _folded(lines: Iterable[str]) -> Iterator[str]:
     """Sentences on as many lines as the terminal needs."""
-    width = Screen.here().width
+    screen = Screen.here()
     for line in lines:
-        yield from fold(line, width)
+        yield from screen.fold(line)
 
 
 def write_layout(out: Output, rows: Iterator[Row | None], layout: TableLayout) -> None:

@@ -47,6 +47,26 @@ def size(count: int) -> str:
     return f"{amount:.0f} {_UNITS[unit]}" if amount.is_integer() else f"{amount:.1f} {_UNITS[unit]}"
 
 
+def span(milliseconds: int) -> str:
+    """A length of time in its two largest units: ``340 ms``, ``23m 54s``, ``2d 0h``."""
+    seconds, rest = divmod(abs(milliseconds), 1000)
+    sign = "-" if milliseconds < 0 else ""
+    if seconds < 60:
+        return f"{milliseconds} ms" if seconds < 1 else f"{sign}{seconds + rest / 1000:.1f}s".replace(".0s", "s")
+    for unit, length, inner, part in (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if seconds >= length:
+            return f"{sign}{seconds // length:,}{unit} {seconds % length // part}{inner}"
+    raise AssertionError("a minute is the last unit")
+
+
+def heading(key: str) -> list[str]:
+    """The words of a key as people read them; a span does not name its unit, which stands in each cell."""
+    words = key.split("_")
+    if words[-1] == "ms" and len(words) > 1:
+        words[-1:] = [] if words[-2] in {"timeout", "time"} else ["time"]
+    return words
+
+
 def printable(text: str) -> str:
     """``text`` with control characters written as escapes, so that stored bytes cannot drive a terminal."""
     if text.isprintable():
@@ -64,16 +84,18 @@ _UNDATED = ("timestamp", "base_timestamp", "max_timestamp", "first_timestamp", "
 
 def is_number(key: str, value: Any) -> bool:
     """Whether the column is aligned to the right: numbers and sizes, not times."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not _is_time(key)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not is_time(key)
 
 
 def _integer(key: str, value: int, local_time: bool) -> str:
-    if _is_time(key):
+    if is_time(key):
         if not value and key.endswith(_NEVER):
             return "never"
         if value == -1 and key in _UNDATED:
             return ""
         return instant(value, local_time=local_time)
+    if key.endswith("_ms"):
+        return span(value)
     return size(value) if _is_size(key) else str(int(value))
 
 
@@ -101,7 +123,8 @@ def _second(seconds: int, local_time: bool) -> tuple[str, str]:
 
 
 @lru_cache(1024)
-def _is_time(key: str) -> bool:
+def is_time(key: str) -> bool:
+    """Whether the column holds times, epoch milliseconds."""
     return _TIME_KEY.fullmatch(key) is not None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,19 +14,25 @@ SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Cells across, and whether stdout shows colour."""
+    """Cells across, whether stdout shows colour, and whether lines end at the width.
+
+    Attributes:
+        folds: False where stdout is no terminal: a row, or a sentence, is one line, however long.
+    """
 
     width: int
     colour: bool
+    folds: bool = True
 
     @classmethod
     def here(cls) -> Screen:
-        """Return the screen in front of the user.
+        """Return the screen in front of the user: as wide as COLUMNS says where it is set, else as the terminal."""
+        width = _width()
+        return cls(width or DEFAULT_WIDTH, _takes_colour(), folds=bool(width))
 
-        The width is that of COLUMNS, or of whichever of stdout, stderr and stdin is a terminal, so
-        that a pipe into `less` changes nothing.
-        """
-        return cls(_width(), _takes_colour())
+    def fold(self, text: str, width: int | None = None, *, anywhere: bool = False) -> list[str]:
+        """Lines of a text on this screen, see :func:`fold`; one where nothing folds."""
+        return fold(text, max(width or self.width, 1), anywhere=anywhere) if self.folds else [text]
 
     def style(self, text: str, style: str) -> str:
         """``text`` in a rich style where colour is shown."""
@@ -47,26 +54,39 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
-def fold(text: str, width: int) -> list[str]:
-    """Lines of at most ``width`` cells: broken after spaces, else after one of ``_-/``, else anywhere."""
+def fold(text: str, width: int, *, anywhere: bool = False) -> list[str]:
+    """Lines of at most ``width`` cells, broken at spaces only: a word may be an identifier, and stays whole.
+
+    Args:
+        anywhere: break words that are too long, too: for bytes of messages.
+    """
     if cells_of(text) <= width:
         return [text]
-    lines: list[str] = []
+    words = text.split(" ")
+    if anywhere:
+        words = [piece for word in words for piece in _pieces(word, width)]
+    return list(flow(words, " ", width))
+
+
+def flow(items: Iterable[str], between: str, width: int) -> Iterator[str]:
+    """Yield items side by side on lines of at most ``width`` cells, an item never broken; 0: one line."""
     line = ""
-    for word in text.split(" "):
-        longer = f"{line} {word}" if line else word
-        if cells_of(longer) <= width:
+    for item in items:
+        longer = f"{line}{between}{item}" if line else item
+        if line and width and cells_of(longer) + len(between.rstrip()) > width:
+            yield (line + between).rstrip()
+            line = item
+        else:
             line = longer
-            continue
-        if line:
-            lines.append(line)
-        while cells_of(word) > width:
-            fitting = _fitting(word, width)
-            cut = max(fitting.rfind(mark) for mark in "_-/") + 1
-            lines.append(word[: cut if 2 * cut > width else len(fitting)])
-            word = word[len(lines[-1]) :]
-        line = word
-    return [*lines, line]
+    if line:
+        yield line
+
+
+def _pieces(word: str, width: int) -> Iterator[str]:
+    while cells_of(word) > width:
+        yield (piece := _fitting(word, width))
+        word = word[len(piece) :]
+    yield word
 
 
 def _fitting(word: str, width: int) -> str:
@@ -79,15 +99,16 @@ def _fitting(word: str, width: int) -> str:
 
 
 def _width() -> int:
+    """Cells of a line; 0 where stdout is no terminal and COLUMNS is not set."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns):
         return int(columns)
-    for stream in (1, 2, 0):
-        try:
-            return os.get_terminal_size(stream).columns or DEFAULT_WIDTH
-        except OSError:
-            continue
-    return DEFAULT_WIDTH
+    if sys.stdout is None or not sys.stdout.isatty():
+        return 0
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or DEFAULT_WIDTH
+    except (OSError, ValueError):
+        return DEFAULT_WIDTH
 
 
 def _takes_colour() -> bool:

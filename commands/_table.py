@@ -1,124 +1,233 @@
-"""Rows as a table that people read, streamed: widths come from the first rows, later ones keep to them.
+"""Rows as a table that people read, streamed in pieces: widths come from the rows of a piece.
 
-Where even the narrowest columns do not fit the terminal, each row becomes a block of ``key value``
-lines. The text is the same whether or not stdout is a terminal; only the colour is not.
+An identifier or a number is never broken or cut. Where the columns do not fit the terminal, in this order: a column
+that is equal in all rows goes above the table, prose is broken at words, prose goes below its row, times and last
+columns follow it, each row becomes a block of ``key value`` lines. Where stdout is no terminal none of it happens: a
+row is a line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, zip_longest
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 from commands import _sink
-from commands._cells import cell, is_number
+from commands._cells import cell, heading, is_number, is_time
 from commands._rows import Row, keys_of, take
-from commands._screen import SEVERITY_STYLES, Screen, cells_of, fold, pad
+from commands._screen import SEVERITY_STYLES, Screen, cells_of, flow, pad
 
-HEAD_ROWS = 500
+PIECE = 500
 GAP = "  "
-_NARROW = 12
-"""Text columns may shrink to this many cells before a table turns into blocks."""
-_NUMBER = 13
-"""Digits of an offset in a log of some terabytes."""
+_INDENT = "    "
+_PROSE = 24
+"""Cells that prose may shrink to before it goes below its row."""
+_BESIDE = 2
+"""Columns that a row has beside each other at least, or it is a block."""
+_PAYLOAD = ("body", "raw_body", "value")
+"""Bytes of messages, which may be broken anywhere."""
+_IDENTIFIERS = frozenset({"file", "group", "id", "journal", "key", "member", "name", "path", "topic"})
+"""Text that stays in one piece though it has spaces; other text without spaces does, too."""
 
 
 @dataclass(slots=True)
 class Column:
-    """One column: its key, cells across now and at least, and alignment."""
+    """One column of a piece: its key, cells across now and at least, alignment, whether it may be broken, its texts."""
 
     key: str
     width: int
     least: int
     right: bool
+    is_prose: bool
+    texts: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Arrangement:
+    """How a piece of a table stands on the screen.
+
+    Attributes:
+        columns: side by side; none: each row is a block.
+        below: keys of what stands on lines below their row.
+        above: keys of columns that are equal in all rows.
+    """
+
+    columns: list[Column]
+    below: list[str]
+    above: list[str]
+
+
+@dataclass(slots=True)
 class Table:
-    """How rows are shown: the screen, the zone of times, and the keys."""
+    """How rows are shown: the screen, the zone of times, the keys, and how the last piece stood."""
 
     screen: Screen
     local_time: bool
     keys: Sequence[str]
+    layout: Arrangement | None = None
 
-    def lines(self, rows: Iterable[Row | None], columns: list[Column]) -> Iterator[str | None]:
-        """Yield a heading, then each row on one line, or on several where a value is too long."""
-        yield from self._heading(columns)
-        for row in rows:
-            yield from (None,) if row is None else self._row(row, columns)
+    def piece(self, rows: Sequence[Row], title: str = "", *, is_all: bool = False) -> Iterator[str]:
+        """Yield the lines of some rows; a heading first where the columns are others than before.
 
-    def blocks(self, rows: Iterable[Row | None]) -> Iterator[str | None]:
-        """Each row as lines ``key value``, with an empty line between rows."""
-        first = True
-        for row in rows:
-            if row is None:
-                yield None
-                continue
-            if not first:
-                yield ""
-            first = False
-            yield from self.block({key: row[key] for key in self.keys if row.get(key) is not None})
+        Args:
+            title: a line above the first piece.
+            is_all: no rows come after these.
+        """
+        before = self.layout
+        self.layout = layout = self._laid_out(rows, is_all=is_all)
+        if before is None:
+            yield from self._above(title, layout.above, rows[0])
+        if not layout.columns:
+            yield from self._blocks(rows, [key for key in self.keys if key not in layout.above], first=before is None)
+            return
+        keys = [column.key for column in layout.columns]
+        if before is None or keys != [column.key for column in before.columns]:
+            yield from self._heading(layout.columns)
+        for number, row in enumerate(rows):
+            yield from self._row(number, row, layout)
 
     def block(self, row: Row) -> Iterator[str]:
         """One row as lines ``key value``."""
-        margin = max(map(len, row), default=0)
-        room = max(self.screen.width - margin - len(GAP), _NARROW)
+        margin = max(map(cells_of, row), default=0)
+        room = self.screen.width - margin - len(GAP)
         for key, value in row.items():
-            for number, part in enumerate(fold(self._cell(key, value), room)):
+            for number, part in enumerate(self._folded(key, value, self._cell(key, value), room)):
                 name = self.screen.style(pad("" if number else key, margin), "bold")
                 yield f"{name}{GAP}{self.screen.style(part, _style_of(key, value))}".rstrip()
 
-    def layout(self, head: Sequence[Row], *, more: bool = False) -> list[Column] | None:
-        """Columns that fit the screen, or None where none do.
+    def _blocks(self, rows: Iterable[Row], keys: Sequence[str], *, first: bool) -> Iterator[str]:
+        for row in rows:
+            if not first:
+                yield ""
+            first = False
+            yield from self.block({key: row[key] for key in keys if row.get(key) is not None})
 
-        Args:
-            more: rows come after ``head`` whose values may be longer; columns get room for that if there is any.
-        """
-        columns = [self._column(key, head) for key in self.keys]
-        if more:
-            for column in columns:
-                column.width = max(column.width, _NUMBER if column.right else column.width * 3 // 2)
-        room = self.screen.width - len(GAP) * (len(columns) - 1)
-        for _ in range(sum(c.width for c in columns) - room):
-            widest = max(columns, key=lambda c: (c.width > c.least, c.width))
-            if widest.width == widest.least:
-                return None
-            widest.width -= 1
-        return columns
+    def _laid_out(self, rows: Sequence[Row], *, is_all: bool) -> Arrangement:
+        columns = [self._column(key, rows) for key in self.keys]
+        if self.layout is not None:
+            last = {column.key: column.width for column in self.layout.columns}
+            wide = [replace(column, width=max(column.width, last.get(column.key, 0))) for column in columns]
+            columns, above = wide if self._fits(wide) else columns, []
+        else:
+            above = self._hoist(columns, rows) if is_all and len(rows) > 1 else []
+        for column in sorted(columns, key=lambda column: -column.width):
+            spare = self._wide(columns) - self.screen.width
+            if column.is_prose and self.screen.folds and spare > 0:
+                column.width = max(column.width - spare, column.least)
+        beside = list(columns)
+        giving = sorted(enumerate(columns), key=lambda each: (each[1].is_prose, is_time(each[1].key), each[0]))
+        while beside and not self._fits(beside):
+            beside.remove(giving.pop()[1])
+        below = [column.key for column in columns if column not in beside]
+        return Arrangement([], [], above) if below and len(beside) < _BESIDE else Arrangement(beside, below, above)
 
-    def _column(self, key: str, head: Sequence[Row]) -> Column:
-        values = [row[key] for row in head if row.get(key) is not None]
-        heading = max(map(len, key.split("_")))
-        natural = max([heading, *(cells_of(self._cell(key, value)) for value in values)])
-        breakable = any(isinstance(value, (str, bytes, list, Mapping)) for value in values)
-        least = max(heading, min(natural, _NARROW)) if breakable else natural
-        return Column(key, natural, least, bool(values) and all(is_number(key, value) for value in values))
+    def _hoist(self, columns: list[Column], rows: Sequence[Row]) -> list[str]:
+        """Take columns that are equal in all rows out of a table that is too wide, the widest first."""
+        above = []
+        while len(columns) > 1 and not self._fits(columns):
+            equal = [c for c in columns if all(row.get(c.key) == rows[0].get(c.key) for row in rows)]
+            if not equal:
+                break
+            columns.remove(widest := max(equal, key=lambda column: column.width))
+            above.append(widest.key)
+        return [key for key in self.keys if key in above]
+
+    def _fits(self, columns: Sequence[Column]) -> bool:
+        return not self.screen.folds or self._wide(columns) <= self.screen.width
+
+    def _wide(self, columns: Sequence[Column]) -> int:
+        return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
+
+    def _column(self, key: str, rows: Sequence[Row]) -> Column:
+        values = [row.get(key) for row in rows]
+        texts = [self._cell(key, value) for value in values]
+        words = heading(key)
+        name = max(map(len, words)) if self.screen.folds else len(" ".join(words))
+        right = all(value is None or is_number(key, value) for value in values) and any(texts)
+        natural = max(name, *map(cells_of, texts))
+        is_prose = not right and any(_is_prose(key, *each) for each in zip(values, texts, strict=True))
+        least = natural
+        if is_prose:
+            whole = () if key in _PAYLOAD else {word for text in texts for word in text.split(" ")}
+            least = min(natural, max([name, _PROSE, *map(cells_of, whole)]))
+        return Column(key, natural, least, right, is_prose, texts)
+
+    def _above(self, title: str, keys: Sequence[str], row: Row) -> Iterator[str]:
+        if title:
+            yield from (self.screen.style(line, "bold") for line in self.screen.fold(title))
+        if keys:
+            words = ["every", "row:"]
+            for key in keys:
+                text = self._cell(key, row.get(key)) or "none"
+                words += [*heading(key), *([text] if key in _IDENTIFIERS else text.split(" "))]
+                words[-1] += "" if key == keys[-1] else ","
+            yield from flow(words, " ", self.screen.width)
+        if title or keys:
+            yield ""
 
     def _heading(self, columns: list[Column]) -> Iterator[str]:
-        names = [fold(column.key.replace("_", " "), column.width) for column in columns]
+        names = [self._name(column) for column in columns]
         height = max(map(len, names))
         for line in zip(*([""] * (height - len(name)) + name for name in names), strict=True):
-            cells = [pad(text, column.width, right=column.right) for text, column in zip(line, columns, strict=True)]
-            yield self.screen.style(GAP.join(cells).rstrip(), "bold")
+            yield self.screen.style(_beside(list(line), columns, [""] * len(columns), self.screen), "bold")
         yield GAP.join("-" * column.width for column in columns)
 
-    def _row(self, row: Row, columns: list[Column]) -> Iterator[str]:
-        cells = [self._folded(column, row.get(column.key)) for column in columns]
-        for line in zip_longest(*cells, fillvalue=""):
-            parts = []
-            for text, column in zip(line, columns, strict=True):
-                padded = pad(text, column.width, right=column.right)
-                parts.append(self.screen.style(padded, _style_of(column.key, row.get(column.key))))
-            yield GAP.join(parts).rstrip()
+    def _name(self, column: Column) -> list[str]:
+        return self.screen.fold(" ".join(heading(column.key)), column.width)
 
-    def _folded(self, column: Column, value: Any) -> list[str]:
-        """Lines of a cell; a number stays in one piece, even where it passes the margin."""
-        text = self._cell(column.key, value)
-        return [text] if column.right and is_number(column.key, value) else fold(text, column.width)
+    def _row(self, number: int, row: Row, layout: Arrangement) -> Iterator[str]:
+        columns = layout.columns
+        cells = [self._folded(c.key, row.get(c.key), c.texts[number], c.width) for c in columns]
+        styles = [_style_of(column.key, row.get(column.key)) for column in columns]
+        for line in zip_longest(*cells, fillvalue=""):
+            if any(line):
+                yield _beside(line, columns, styles, self.screen)
+        yield from self._below({key: row[key] for key in layout.below if row.get(key) not in (None, "", [])})
+
+    def _below(self, row: Row) -> Iterator[str]:
+        """What stands below a row: short values side by side, prose on lines of its own; its name only where there
+        are several.
+        """
+        texts = {key: self._cell(key, value) for key, value in row.items()}
+        prose = [key for key, value in row.items() if _is_prose(key, value, texts[key])]
+        short = [f"{' '.join(heading(key))} {text}" for key, text in texts.items() if key not in prose]
+        for line in flow(short, ", ", self.screen.width - len(_INDENT) if self.screen.folds else 0):
+            yield _INDENT + line
+        for key in prose:
+            indent = f"{_INDENT}{' '.join(heading(key))}: " if len(row) > 1 else _INDENT
+            for part in self._folded(key, row[key], texts[key], self.screen.width - len(indent)):
+                yield f"{indent}{part}"
+                indent = " " * len(indent)
+
+    def _folded(self, key: str, value: Any, text: str, width: int) -> list[str]:
+        """Lines of a cell; what is no prose stays in one piece, even where it passes the margin."""
+        if not self.screen.folds or cells_of(text) <= width or is_number(key, value) or not _is_prose(key, value, text):
+            return [text]
+        return self.screen.fold(text, width, anywhere=key in _PAYLOAD)
 
     def _cell(self, key: str, value: Any) -> str:
         return cell(key, value, local_time=self.local_time)
+
+
+def _is_prose(key: str, value: Any, text: str) -> bool:
+    """Whether a value may be broken: words, lists, and the bytes of messages."""
+    return key in _PAYLOAD or (" " in text and key not in _IDENTIFIERS and not is_number(key, value))
+
+
+def _beside(texts: Sequence[str], columns: Sequence[Column], styles: Sequence[str], screen: Screen) -> str:
+    """One line of a row: each text in its column, or as far right of it as longer texts before it demand."""
+    parts: list[str] = []
+    at = start = 0
+    for text, column, style in zip(texts, columns, styles, strict=True):
+        if text:
+            size = cells_of(text)
+            wanted = start + column.width - size if column.right else start
+            place = max(wanted, at + len(GAP) if at else wanted, 0)
+            parts.append(" " * (place - at) + (screen.style(text, style) if style else text))
+            at = place + size
+        start += column.width + len(GAP)
+    return "".join(parts)
 
 
 def write_table(
@@ -129,36 +238,29 @@ def write_table(
     Args:
         columns: keys to show; default: every key of the first 500 rows.
     """
-    counted = _Counted(rows)
-    stream = iter(counted)
-    head, ended = take(stream, HEAD_ROWS, patient=False)
-    if not head:
-        return 0
-    table = Table(Screen.here(), local_time, list(columns or keys_of(head)))
-    layout = table.layout(head, more=not ended)
-    every = chain(head, stream)
-    above = [table.screen.style(title, "bold"), ""] if title else []
-    _sink.write_text(chain(above, table.lines(every, layout) if layout else table.blocks(every)))
-    return counted.count
+    count = 0
+
+    def lines() -> Iterator[str | None]:
+        nonlocal count
+        stream, table, ended = iter(rows), None, False
+        while not ended:
+            some, ended = take(stream, PIECE, patient=False)
+            if not some:
+                break
+            table = table or Table(Screen.here(), local_time, list(columns or keys_of(some)))
+            is_all = ended and not count
+            count += len(some)
+            yield from table.piece(some, title, is_all=is_all)
+            yield None
+
+    _sink.write_text(lines())
+    return count
 
 
 def write_document(document: Row, *, local_time: bool = False) -> None:
     """One object as lines ``key value``; nested keys, and places in lists of objects, joined by dots."""
     flat = dict(_flat(document))
     _sink.write_text(Table(Screen.here(), local_time, list(flat)).block(flat))
-
-
-class _Counted:
-    """A stream that knows how many rows have gone through it."""
-
-    def __init__(self, rows: Iterable[Row | None]) -> None:
-        self._rows = rows
-        self.count = 0
-
-    def __iter__(self) -> Iterator[Row | None]:
-        for row in self._rows:
-            self.count += row is not None
-            yield row
 
 
 def _flat(document: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:

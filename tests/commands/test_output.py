@@ -171,47 +171,117 @@ def test_table_without_rows_is_empty(show: Show) -> None:
     assert show("table", []) == ""
 
 
-@pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 200])
-def test_table_never_passes_the_margin_and_loses_nothing(show: Show, width: int) -> None:
-    rows = [
-        {"message": "stored 907060870, computed 2088001802", "offset": n * 1000, "file": "commitlog/" + "0" * 20}
-        for n in range(5)
+FINDINGS = [
+    {
+        "message": f"stored 90706087{n}, computed 2088001802",
+        "offset": n * 1000,
+        "file": f"commitlog/{n:020}",
+        "level": 1,
+    }
+    for n in range(5)
+]
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 100, 200])
+def test_table_breaks_no_word_and_passes_the_margin_only_for_one(show: Show, width: int) -> None:
+    text = show("table", FINDINGS, width=width)
+    for line in text.splitlines():
+        assert cell_len(line) <= max(width, len("message  ") + 30)
+    for row in FINDINGS:
+        for word in row["file"], str(row["offset"]), *str(row["message"]).split():
+            assert word in text.replace("\n", " ").split(" ")
+
+
+def test_what_gives_way_where_a_table_is_too_wide(show: Show) -> None:
+    assert show("table", FINDINGS, width=90).splitlines()[0].split() == ["message", "offset", "file", "level"]
+    assert show("table", FINDINGS, width=81).splitlines()[:4] == [
+        "every row: level 1",
+        "",
+        "message                                offset  file",
+        "-------------------------------------  ------  ------------------------------",
     ]
-    text = show("table", rows, width=width)
-    assert max(cell_len(line) for line in text.splitlines()) <= width
-    squeezed = "".join(text.split())
-    for row in rows:
-        for word in str(row["offset"]), "stored", "2088001802":
-            assert word in squeezed
+    assert show("table", FINDINGS, width=70).splitlines()[4:6] == [
+        "stored 907060870, computed           0  commitlog/00000000000000000000",
+        "2088001802",
+    ]
+    assert show("table", FINDINGS, width=50).splitlines()[4:6] == [
+        "     0  commitlog/00000000000000000000",
+        "    stored 907060870, computed 2088001802",
+    ]
+    assert show("table", FINDINGS, width=36).splitlines()[2:6] == [
+        "message  stored 907060870, computed",
+        "         2088001802",
+        "offset   0",
+        "file     commitlog/00000000000000000000",
+    ]
+
+
+def test_times_and_last_columns_follow_prose_below_a_row(show: Show) -> None:
+    rows = [{"topic": "A" * n, "queue": n, "store_timestamp": n, "records": n, "bytes": n} for n in (4, 5)]
+    assert show("table", rows, width=30).splitlines() == [
+        "topic  queue  records  bytes",
+        "-----  -----  -------  -----",
+        "AAAA       4        4    4 B",
+        "    store timestamp 1970-01-01T00:00:00.004Z",
+        "AAAAA      5        5    5 B",
+        "    store timestamp 1970-01-01T00:00:00.005Z",
+    ]
+
+
+def test_a_row_is_a_line_where_stdout_is_no_terminal(
+    capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    Output("table").show([{**row, "level": "x " * 200} for row in FINDINGS])
+    lines = capsysbinary.readouterr().out.decode().splitlines()
+    assert len(lines) == 2 + len(FINDINGS)
+    assert all(row["file"] in line for row, line in zip(FINDINGS, lines[2:], strict=True))
 
 
 def test_narrow_table_becomes_blocks(show: Show) -> None:
-    text = show("table", [ROW, ROW], width=40)
-    block = [
-        "topic            TopicTest",
-        "store_timestamp  2023-11-14T22:13:20.123",
-        "                 Z",
-        "body_size        64 KiB",
-        "keys             a, b",
+    assert show("table", [ROW, ROW | {"topic": "B"}], width=10).splitlines() == [
+        "every row:",
+        "store",
+        "timestamp",
+        "2023-11-14T22:13:20.123Z,",
+        "body size",
+        "64 KiB,",
+        "keys a, b,",
+        "tags none",
+        "",
+        "topic",
+        "---------",
+        "TopicTest",
+        "B",
     ]
-    assert text.splitlines() == [*block, "", *block]
+    rows = [{"topic": "T" * 20, "group": "G" * n} for n in (20, 21)]
+    assert show("table", rows, width=30).splitlines() == [
+        "every row: topic",
+        "T" * 20,
+        "",
+        "group",
+        "---------------------",
+        "G" * 20,
+        "G" * 21,
+    ]
+    rows = [{"topic": "T" * n, "group": "G" * n} for n in (20, 21)]
+    assert show("table", rows, width=30).splitlines() == [
+        *(f"topic  {'T' * 20}", f"group  {'G' * 20}"),
+        "",
+        *(f"topic  {'T' * 21}", f"group  {'G' * 21}"),
+    ]
 
 
-def test_later_rows_keep_the_widths_of_the_first(show: Show) -> None:
+def test_widths_come_from_what_is_shown(show: Show) -> None:
     rows = [{"n": 1, "text": "short"}] * 600 + [{"n": 10**12, "text": "much longer than before"}]
     lines = show("table", rows).splitlines()
-    assert lines[0] == "            n  text"
-    assert lines[-4:] == [
-        "1000000000000  much",
-        "               longer",
-        "               than",
-        "               before",
-    ]
+    assert lines[:3] == ["n  text", "-  -----", "1  short"]
+    assert lines[-1] == f"{10**12}  much longer than before"
 
 
 def test_numbers_stay_in_one_piece(show: Show) -> None:
     rows = [{"text": "x" * 30, "n": 1}] * 600 + [{"text": "", "n": 10**12}]
-    assert show("table", rows, width=34).splitlines()[-1].split() == [str(10**12)]
+    assert show("table", rows, width=34).splitlines()[-1].split() == ["n", str(10**12)]
 
 
 def test_colour_changes_nothing_but_colour(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,6 +313,12 @@ def test_colour_changes_nothing_but_colour(show: Show, monkeypatch: pytest.Monke
         ("ok", True, "yes"),
         ("ok", False, "no"),
         ("seconds", 0.25, "0.25"),
+        ("lag_ms", 0, "0 ms"),
+        ("lag_ms", -999, "-999 ms"),
+        ("lag_ms", 7_000, "7s"),
+        ("lag_ms", 7_250, "7.2s"),
+        ("timeout_ms", 1_434_819, "23m 54s"),
+        ("lag_ms", 176_400_000, "2d 1h"),
         ("tags", None, ""),
         ("body", b"\xff", "base64:/w=="),
         ("properties", {"A": "b", "C": 1}, "A=b, C=1"),
@@ -283,7 +359,8 @@ def test_printable_holds_no_control_characters(text: str) -> None:
 
 @given(st.text(st.characters(categories=["L", "N", "Zs"]), max_size=80), st.integers(2, 20))
 def test_fold_fits_and_keeps_every_letter(text: str, width: int) -> None:
-    lines = fold(text, width)
+    assert all(cell_len(line) <= width or " " not in line.strip() for line in fold(text, width))
+    lines = fold(text, width, anywhere=True)
     assert all(cell_len(line) <= width for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
     assert all(cell_len(pad(line, width)) == width for line in lines)

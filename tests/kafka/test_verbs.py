@@ -267,9 +267,10 @@ def test_tables_of_sound_directories_are_short(rmqctl: Rmqctl, monkeypatch: pyte
     root = str(golden.pristine("4.3.1-clean"))
     notes = [row for row in _rows(rmqctl, "verify", root) if row["kind"] == "finding"]
     lines = rmqctl("verify", root).stdout.splitlines()
-    assert sum(line.startswith("note") for line in lines) == len({row["id"] for row in notes}) < len(notes)
+    ids = {row["id"] for row in notes}
+    assert sum(any(name in line.split() for name in ids) for line in lines) == len(ids) < len(notes)
     most = max(sum(row["id"] == name for row in notes) for name in {row["id"] for row in notes})
-    assert f"and {most - 1} more like it" in " ".join(" ".join(line[50:].split()) for line in lines)
+    assert f"and {most - 1} more like it" in " ".join(" ".join(lines).split())
     info = rmqctl("info", root).stdout.splitlines()
     assert any(line.split() == ["directories.0.partitions", "39"] for line in info)
     assert max(map(len, info)) <= 80
