@@ -298,9 +298,9 @@ class _Judge:
                 self._count(one)
                 was = next(old, None)
             if other is not None:
-                now = next(new, None)
+                now, homes = next(new, None), homes + other.is_at_home
             if one is not None and other is not None and _is_same(one, other):
-                homes, same = homes + other.is_at_home, same + 1
+                same += 1
                 if other.is_at_home and not one.is_at_home:  # its file has got the name that it says
                     self.books.moved += one.records
                 continue

@@ -17,6 +17,7 @@ from formats.rocketmq.message import Magic, SysFlag, decode_record, encode_recor
 from rmqctl.files.local import BytesSource, LocalFile
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.log import chain
+from rmqctl.rocketmq.log.block import GapKind
 from rmqctl.rocketmq.log.commitlog import FileContext, resume_state
 from rmqctl.rocketmq.log.measure import PEEK, is_message_magic, measure, records_from
 from rmqctl.rocketmq.log.scan import Extent, scan
@@ -427,3 +428,34 @@ def test_followed_records_are_those_of_a_simple_walk(
         not edits and not nested and most // 2 + 92 <= usual < most + 184
     ):  # of sizes unlike the usual a part is followed
         assert found.at.tolist() == walked
+
+
+# --- blanks that do not fit -------------------------------------------------------------------------
+
+
+_BLANK = (int(Magic.BLANK) & 0xFFFFFFFF).to_bytes(4, "big")
+
+
+def _put(data: bytes, at: int, new: bytes) -> bytes:
+    return data[:at] + new + data[at + len(new) :]
+
+
+@pytest.mark.parametrize("window", [4096, 4 << 20])
+@pytest.mark.parametrize("room", [0, 32])
+@pytest.mark.parametrize("size", [b"", bytes(4)])
+def test_a_record_that_became_a_blank_hides_nothing_behind_it(size: bytes, room: int, window: int) -> None:
+    sound = events(log())
+    number = len(sound) // 2
+    victim, after = sound[number][0], sound[number + 1][0]
+    found = events(_put(log(), victim + 4 - len(size), size + _BLANK + bytes(room)), window=window)
+    assert found == [*sound[:number], (victim, "gap", after, GapKind.MAGIC, True), *sound[number + 1 :]]
+
+
+def test_a_blank_of_another_size_ends_the_file_where_nothing_sound_follows() -> None:
+    sound = events(log())
+    end = len(log()) - 4096
+    blank = (4000).to_bytes(4, "big") + _BLANK
+    assert events(_put(log(), end, blank)) == [e for e in sound if e[0] < end] + [(end, "blank", 4000)]
+    last = sound[-2][0]
+    found = events(_put(log(), last + 4, _BLANK))
+    assert found[-2][:2] == (last, "gap"), "its PHYSICALOFFSET is its place"

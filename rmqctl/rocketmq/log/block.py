@@ -6,6 +6,7 @@ a consumer pays for what it uses. Field offsets come from the plans derived from
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -43,6 +44,8 @@ class Gap:
         detail: one sentence with expected and found.
         resumed: a sound record or blank follows at ``end``.
         total_size: the TOTALSIZE found at ``position``, None when no message magic was there.
+        blank: the size that a blank record states there, None where there is none; the file ends with it unless
+            something sound follows.
     """
 
     position: int
@@ -51,6 +54,7 @@ class Gap:
     detail: str
     resumed: bool = False
     total_size: int | None = None
+    blank: int | None = None
 
 
 @dataclass(slots=True)
@@ -157,10 +161,10 @@ class Block:
     heads: npt.NDArray[Any] | None = None
 
     @staticmethod
-    def empty(file: str, base: int, start: int, gaps: list[Gap]) -> Block:
+    def empty(file: str, base: int, start: int, gaps: list[Gap], blanks: Sequence[Blank] = ()) -> Block:
         """Return a block without records."""
         none = np.zeros(0, np.int64)
-        return Block(file, base, start, np.zeros(0, np.uint8), none, none, none, none, none, none, gaps)
+        return Block(file, base, start, np.zeros(0, np.uint8), none, none, none, none, none, none, gaps, [*blanks])
 
     def __len__(self) -> int:
         return len(self.at)

@@ -20,7 +20,7 @@ from rmqctl.rocketmq.log.measure import (
     records_at,
     records_from,
 )
-from rmqctl.rocketmq.log.record import MAGIC_AT
+from rmqctl.rocketmq.log.record import MAGIC_AT, PHYSICAL_AT
 from rmqctl.text import number_of
 
 _BLANK = int(Magic.BLANK) & 0xFFFFFFFF
@@ -223,9 +223,19 @@ class _Window:
         return self._open(GapKind.MAGIC, f"entry magic {_signed(magic)} is none that is known")
 
     def _end_file(self, size: int) -> bool:
-        at = self.position + self.at
-        self.step.blanks.append(Blank(at, _signed(size), self.chain.size))
-        return self._leave(self.limit)
+        """Take the blank that ends the file; one of another size may be a damaged record, as what follows shows."""
+        at, left = self.position + self.at, self.limit - self.at
+        if size == left:
+            self.step.blanks.append(Blank(at, size, self.chain.size))
+            return self._leave(self.limit)
+        detail = f"a blank record states {_signed(size)} bytes, but {left} are left in the file"
+        is_record = not self.lead and self._is_own(self.at)
+        return self._open(GapKind.MAGIC, detail, blank=None if is_record else _signed(size))
+
+    def _is_own(self, at: int) -> bool:
+        """Whether the PHYSICALOFFSET of a record that may begin at ``at`` is its place."""
+        stated = self.data[at + PHYSICAL_AT : at + PHYSICAL_AT + 8].tobytes()
+        return stated == (self.chain.base + self.position + at).to_bytes(8, "big")
 
     def _take_foreign(self, one: Measured) -> bool:
         """Take a whole record whose PHYSICALOFFSET is not its position: the chain goes through it, as brokers do."""
@@ -238,9 +248,9 @@ class _Window:
             self._search()
         return True
 
-    def _open(self, why: GapKind, detail: str, total_size: int | None = None) -> bool:
+    def _open(self, why: GapKind, detail: str, total_size: int | None = None, blank: int | None = None) -> bool:
         here = self.position + self.at
-        self.chain.gap = Gap(here, here, why, detail, total_size=total_size)
+        self.chain.gap = Gap(here, here, why, detail, total_size=total_size, blank=blank)
         self.at += 1
         return True
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from formats.rocketmq.message import COMMIT, TRANSACTION, SysFlag
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import join
 from rmqctl.findings import Finding, Severity
@@ -41,6 +43,7 @@ from rmqctl.rocketmq.log.columns import (
 from rmqctl.rocketmq.log.measure import whole_records
 from rmqctl.rocketmq.log.record import (
     HEAD_SEEN,
+    SMALLEST,
     VARIANTS,
     flags_of,
     head_offset,
@@ -53,6 +56,7 @@ from rmqctl.rocketmq.log.scan import WINDOW, Extent, scan
 from rmqctl.rocketmq.store.files import OFFSET_DIGITS, RocketMQStore, StoreFile
 from rmqctl.text import number_of
 
+_INNER = int(SysFlag.INNER_BATCH)
 _FILES_BACK = 4
 """Files in front of the end of the log in one of which a record should lie."""
 _PARTS, _PART = 8, 1 << 20
@@ -309,13 +313,20 @@ def _is_stale(block: Block, gap: Gap, context: FileContext, state: LogState, sou
     if context.followed or not gap.resumed:
         return False
     row = int(np.searchsorted(block.position, gap.end + context.file.lead))
-    before = int(block["store_timestamp"][row - 1]) if row else state.store_timestamp
+    before = _time_in_front(block, row, state)
     if row < len(block):
         is_next = int(block.position[row]) == gap.end + context.file.lead
         time = int(block["store_timestamp"][row]) if is_next else None
     else:
         time = _time_at(source, gap.end + context.file.lead)  # the record is not of this split
-    return time is not None and time < before and _are_older(source, context.file, gap.end, before)
+    is_older = time is not None and time < before and _are_older(source, context.file, gap.end, before)
+    return is_older and not _goes_on(context, source, gap.position, gap.end)
+
+
+def _time_in_front(block: Block, row: int, state: LogState) -> int:
+    """Return the store time of the last record in front of a row that lies where it says, ms."""
+    rows = np.flatnonzero(block["physical_offset"][:row] == block.physical[:row])
+    return int(block["store_timestamp"][rows[-1]]) if len(rows) else state.store_timestamp
 
 
 _LOOKED_AT = 64
@@ -337,6 +348,44 @@ def _are_older(source: ByteSource, file: StoreFile, begin: int, before: int) -> 
         if older + newer == _LOOKED_AT:
             break
     return newer <= _MOST_OTHERS * (older + newer)
+
+
+def _goes_on(context: FileContext, source: ByteSource, front: int, after: int) -> bool:
+    """Whether the queue offsets of the records from ``after`` on go on where those in front of ``front`` end.
+
+    Those of records that a cut has left are given again, or more are missing between than had room there. Where they go
+    on, only a store time is wrong.
+    """
+    file, room = context.file, after - front
+    due: dict[tuple[bytes, int], int] = {}
+    near = Extent(file.name, file.base, max(front - _LOOK_BACK[0], 0), front, lead=file.lead)
+    for block in scan(source, near):
+        due.update((key, offset + 1) for key, offset in _places(block))
+        room += sum(min(gap.end, front) - gap.position for gap in block.gaps)
+    for other in context.before[: 0 if due else 1]:
+        with closing(other.open()) as earlier:
+            near = Extent(other.name, other.base, max(other.size - _LOOK_BACK[0], 0), lead=other.lead)
+            for block in scan(earlier, near):
+                due.update((key, offset + 1) for key, offset in _places(block))
+    first: dict[tuple[bytes, int], int] = {}
+    count = 0
+    for block in scan(source, Extent(file.name, file.base, after, lead=file.lead, chained=True)):
+        for key, offset in _places(block):
+            first.setdefault(key, offset)
+            count += 1
+        if count >= _LOOKED_AT:
+            break
+    missing = [offset - due[key] for key, offset in first.items() if key in due]
+    return bool(missing) and min(missing) >= 0 and sum(missing) <= room // SMALLEST
+
+
+def _places(block: Block) -> Iterator[tuple[tuple[bytes, int], int]]:
+    """Yield topic and queue, and queue offset, of the records that have one place in a queue and lie where they say."""
+    flags = block["sys_flag"]
+    rows = (block["physical_offset"] == block.physical) & ((flags & _INNER) == 0)
+    rows &= ((flags & TRANSACTION) == 0) | ((flags & TRANSACTION) == COMMIT)
+    for row in np.flatnonzero(rows).tolist():
+        yield (block.topic(row), int(block["queue_id"][row])), int(block["queue_offset"][row])
 
 
 def _time_at(source: ByteSource, position: int) -> int | None:
@@ -414,9 +463,9 @@ def _judge_offsets(found: LogBlock, context: FileContext, state: LogState, sourc
     for i in np.flatnonzero(stated != real):
         position = int(block.position[i])
         message = f"the record at {int(real[i])} says it lies at {int(stated[i])}"
-        before = int(block["store_timestamp"][i - 1]) if i else state.store_timestamp
+        before, begin = _time_in_front(block, int(i), state), position - context.file.lead
         is_older = not context.followed and int(block["store_timestamp"][i]) < before
-        if is_older and _are_older(source, context.file, position - context.file.lead, before):
+        if is_older and _are_older(source, context.file, begin, before) and not _goes_on(context, source, begin, begin):
             _end_log(found, position)
             found.findings.append(_stale(context, position, message))
             state.stale = True

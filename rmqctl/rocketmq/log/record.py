@@ -83,6 +83,15 @@ def flags_of(head: bytes | bytearray) -> int:
     return int.from_bytes(head[FLAGS_SPAN], "big")
 
 
+_NO_LOG = 1 << 48
+"""No log is that long."""
+
+
+def names_place(physical: int) -> bool:
+    """Whether a PHYSICALOFFSET names a place in some log; zero and garbage are what destroyed fields say."""
+    return 0 < physical < _NO_LOG
+
+
 def physical_of(head: bytes | bytearray) -> int:
     """Return the PHYSICALOFFSET of the record that begins with these bytes."""
     return int.from_bytes(head[PHYSICAL_AT : PHYSICAL_AT + 8], "big", signed=True)

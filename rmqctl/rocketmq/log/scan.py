@@ -148,6 +148,10 @@ class _Scan:
         if gap is None or not self.extent.start <= gap.position < self.windows.stop:
             return
         last, size = max(self.windows.last_data, gap.position), self.windows.size
+        if gap.blank is not None:
+            blank = Blank(gap.position, gap.blank, size)
+            yield Block.empty(self.extent.file, self.extent.base, gap.position, [], [blank])
+            return
         gaps = []
         if last > gap.position:
             gap.end = last

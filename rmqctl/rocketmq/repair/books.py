@@ -13,8 +13,9 @@ from hashlib import blake2b
 from typing import Any
 
 from formats.rocketmq.message import TRANSACTION, decode_record
-from formats.rocketmq.properties import split_properties
-from rmqctl.files.local import ByteSource, BytesSource
+from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
+from formats.rocketmq.property_crc import SIZE, property_crc, stored_property_crc
+from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Tree
 from rmqctl.findings import Finding
 from rmqctl.repair.books import Books, Stretches, WholeRecord, balance
@@ -23,9 +24,10 @@ from rmqctl.repair.edits import Plan
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL
 from rmqctl.rocketmq.index import index_files
-from rmqctl.rocketmq.log.measure import records_anywhere
+from rmqctl.rocketmq.log.measure import is_whole_record, records_anywhere
 from rmqctl.rocketmq.log.record import (
     CRC_SPAN,
+    FLAGS_SPAN,
     PHYSICAL_AT,
     QUEUE_OFFSET_AT,
     LogReader,
@@ -35,6 +37,7 @@ from rmqctl.rocketmq.log.record import (
     head_size,
     is_inner_batch,
     magic_of,
+    names_place,
     physical_of,
     record_name,
     variant_of,
@@ -43,13 +46,11 @@ from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.placeholder import is_filler, is_stand_in
-from rmqctl.rocketmq.repair.queue_references import references_into
+from rmqctl.rocketmq.repair.queue_references import leads_to, place_of, references_into
+from rmqctl.rocketmq.repair.served import hidden
 from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore, is_offset
 from rmqctl.rocketmq.store.geometry import IndexGeometry, geometry_of
 from rmqctl.text import number_of
-
-_LARGEST = 1 << 48
-"""No log is that long: a PHYSICALOFFSET beyond it says nothing."""
 
 
 class LogLedger:
@@ -147,7 +148,11 @@ class LogLedger:
             return ""
         with closing(source):
             was = source.read_at(record.position, record.size)
-        return self._own_proof(was, now, record.home, self.stores[id(before)]) if len(was) == len(now) else ""
+        at = record.position
+        whole = (r.size for r in self.whole(before, origin, [(at, at + 1)]) if r.position == at)
+        if len(was) != len(now) or next(whole, len(now)) != len(now):
+            return ""  # a whole record has the length that it says
+        return self._own_proof(was, now, record.home, self.stores[id(before)])
 
     def _own_proof(self, was: bytes, now: bytes, home: int, before: RocketMQStore) -> str:
         """What the bytes that are left of a damaged record prove of the mended one, "" where they do not."""
@@ -158,18 +163,19 @@ class LogLedger:
             proof = "its body was to be kept as it is"
         if not proof or (wrong and body.start == body.stop):
             return ""
-        if "PHYSICALOFFSET" in wrong and len(wrong) > 1 and 0 < physical_of(was) < _LARGEST:
+        if "PHYSICALOFFSET" in wrong and len(wrong) > 1 and names_place(physical_of(was)):
             return ""  # the body is that of another place, and its CRC proves it there
-        return proof if not _is_whole(was) or self._is_wrong(was, now, home, wrong, before) else ""
+        return proof if not is_whole_record(was) or self._is_wrong(was, now, home, wrong, before) else ""
 
     def _is_wrong(self, was: bytes, now: bytes, home: int, wrong: Sequence[str], before: RocketMQStore) -> bool:
         """Whether something is the matter with a whole record, beside what its CRC proves."""
-        if not wrong:
-            return self._may_change(was, now, home)
-        if len(wrong) > 1:
+        claimed = _with_claims(was, now)
+        if len(wrong) > 1 or (claimed != now and not self._may_change(claimed, now, home)):
             return False
-        is_borne_out = self._is_borne_out(was, home, before)
-        return is_borne_out or self._is_impossible(was, before) if wrong == ["PHYSICALOFFSET"] else not is_borne_out
+        is_borne_out = bool(wrong) and self._is_borne_out(was, home, before)
+        if wrong == ["PHYSICALOFFSET"]:
+            return is_borne_out or self._is_impossible(was, before)
+        return not wrong or not (is_borne_out or self._is_contradicted(now, home, before))
 
     def _is_borne_out(self, was: bytes, home: int, before: RocketMQStore) -> bool:
         """Whether a unit leads to a record from the place in a queue that it names: nothing is wrong with that."""
@@ -178,6 +184,10 @@ class LogLedger:
         place = topic, fields["queue_id"], fields["queue_offset"]
         claims = references_into(before, [(home, home + 1)]).at(home)
         return any(claim.place == place and claim.size == len(was) for claim in claims)
+
+    def _is_contradicted(self, now: bytes, home: int, before: RocketMQStore) -> bool:
+        """Whether the unit at the place in a queue that a record names leads elsewhere."""
+        return leads_to(before, place_of(decode_record(now)[0])) not in (None, home)
 
     def _is_impossible(self, was: bytes, before: RocketMQStore) -> bool:
         """Whether a record cannot lie where it says: after the end of the log, or where other sound records lie."""
@@ -190,10 +200,21 @@ class LogLedger:
         return any(r.is_at_home and r.position <= at < r.end and r.identity != _digest(was) for r in found)
 
     def _may_change(self, was: bytes, now: bytes, home: int) -> bool:
-        """Whether bytes that no CRC covers may change: `verify` has found something wrong with the record."""
-        if home in self._suspects:
+        """Whether bytes that no CRC covers may change as they do: the CRC of the whole record says so, or they are of a
+        kind that shows by itself that it is wrong, and `verify` has found something wrong with the record.
+        """
+        stored = stored_property_crc(now)
+        is_sealed = stored is not None and stored == property_crc(now)
+        if is_sealed and stored_property_crc(was) != property_crc(was) and _is_burst(was, now):
             return True
-        return flags_of(was) & TRANSACTION in UNQUEUED and flags_of(now) & TRANSACTION not in UNQUEUED
+        is_queued = flags_of(was) & TRANSACTION in UNQUEUED and flags_of(now) & TRANSACTION not in UNQUEUED
+        spans = [FLAGS_SPAN] if is_queued else []
+        if home in self._suspects:
+            spans = [FLAGS_SPAN, *_shown_wrong(was, now)]
+        changed = bytearray(was)
+        for span in [*spans, slice(len(now) - SIZE, len(now))] if is_sealed else spans:
+            changed[span] = now[span]
+        return changed == now
 
     # --- a start on the result ----------------------------------------------------------------------------
 
@@ -302,6 +323,7 @@ def books_of(
         books = balance(plan, store.tree, ledger, whole_before=whole_before, after=after.tree)
     books.healed -= ledger.accepted
     books.destroyed += ledger.accepted
+    books.problems += hidden(store, after, plan)
     return books
 
 
@@ -359,11 +381,6 @@ def _body_span(raw: bytes) -> slice:
     return slice(head_size(variant), head_size(variant) + body_size_of(raw, variant))
 
 
-def _is_whole(raw: bytes) -> bool:
-    """Whether bytes are one whole record."""
-    return any(found.is_whole and len(found.raw) == len(raw) for found in records_anywhere(BytesSource(raw)))
-
-
 def _begins(stretches: Stretches | None, at: int) -> bool:
     return stretches is None or any(begin <= at < end for begin, end in stretches)
 
@@ -383,15 +400,46 @@ def _is_burst(was: bytes, now: bytes) -> bool:
     return span_of(pattern.to_bytes(len(was), "big")) <= LONGEST_BURST
 
 
+def _shown_wrong(was: bytes, now: bytes) -> Iterator[slice]:
+    """Yield parts of a whole record that show by themselves that they are wrong, where they are put right: store time,
+    ports of more than 16 bits, and zeros in properties, for which separators stand.
+    """
+    variant = _variant(now)
+    time = head_offset("store_timestamp", variant)
+    yield slice(time, time + 8)
+    for at in (head_offset(name, variant) for name in ("born_port", "store_port")):
+        if not any(now[at : at + 2]):
+            yield slice(at, at + 2)
+    at = len(now) - len(decode_record(now)[0]["properties"])
+    for piece in was[at:].split(PAIR_END):
+        after = now[at : at + len(piece)]
+        changed = {new for old, new in zip(piece, after, strict=True) if old != new}
+        if b"\0" in piece and changed <= {*NAME_END, *PAIR_END}:
+            yield slice(at, at + len(piece))
+        at += len(piece) + 1
+
+
+def _with_claims(was: bytes, now: bytes) -> bytes:
+    """Return a record with what another says of its place."""
+    record = bytearray(was)
+    for span in _claims(now).values():
+        record[span] = now[span]
+    return bytes(record)
+
+
 def _wrong_claims(was: bytes, now: bytes) -> list[str]:
     """Return what damaged bytes say otherwise of their place than the mended record."""
+    return [name for name, span in _claims(now).items() if was[span] != now[span]]
+
+
+def _claims(now: bytes) -> dict[str, slice]:
+    """Where a record says what its place is."""
     body = _body_span(now)
     fields = decode_record(now)[0]
     topic_at = body.stop + (2 if _variant(now) >> 2 else 1)
-    spans = {
+    return {
         "QUEUEID": slice(head_offset("queue_id", 0), head_offset("queue_id", 0) + 4),
         "QUEUEOFFSET": slice(QUEUE_OFFSET_AT, QUEUE_OFFSET_AT + 8),
         "PHYSICALOFFSET": slice(PHYSICAL_AT, PHYSICAL_AT + 8),
         "TOPIC": slice(topic_at, topic_at + len(fields["topic"])),
     }
-    return [name for name, span in spans.items() if was[span] != now[span]]

@@ -15,19 +15,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from formats.rocketmq.message import TRANSACTION, SysFlag, decode_record
-from formats.rocketmq.properties import split_properties
+from formats.rocketmq.message import TRANSACTION, decode_record
 from rmqctl.repair.edits import Cut, Overwrite, Quarantine, Step
-from rmqctl.rocketmq.dispatch.rules import UNQUEUED, inner_batch
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.log import LOG_BODY_CRC
 from rmqctl.rocketmq.log.commitlog import log_file_at
 from rmqctl.rocketmq.log.measure import whole_among, whole_records
-from rmqctl.rocketmq.log.record import SMALLEST, LogReader, physical_of, record_name
+from rmqctl.rocketmq.log.record import SMALLEST, LogReader, names_place, physical_of, record_name
 from rmqctl.rocketmq.repair.damage import SOURCE, Break, Key, LogDamage, LogGap
-from rmqctl.rocketmq.repair.heal import names_place
 from rmqctl.rocketmq.repair.log_repair import LogRepair
 from rmqctl.rocketmq.repair.placeholder import Setting
-from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Place, QueueReference, Range, merged
+from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Place, QueueReference, Range, merged, place_of
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.text import number_of
 
@@ -35,14 +33,6 @@ _MOST = 256 << 20
 """Bytes of destroyed ranges that are searched."""
 _FEW_BITS = 2
 """Bits in which a PHYSICALOFFSET that was damaged differs from the right one, where little else proves that it was."""
-
-
-def place_of(fields: dict[str, Any]) -> Place:
-    """Topic, queue and queue offset of a record, as it says them; of an inner batch the offset of its first message."""
-    offset = fields["queue_offset"]
-    if fields["sys_flag"] & SysFlag.INNER_BATCH:
-        offset = inner_batch(dict(split_properties(fields["properties"])), offset)[0]
-    return fields["topic"].decode("utf-8", "surrogateescape"), fields["queue_id"], offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +95,10 @@ class Whereabouts:
             return False, None  # a copy
         place, is_timely = place_of(fields), self._is_timely(fields["store_timestamp"], run, run.end)
         units = [c for c in self.claims.at(at) if not c.topic.startswith(LIGHT_QUEUE) and c.size in (0, len(raw))]
+        is_near = not names_place(stated) or (stated ^ at).bit_count() <= _FEW_BITS
+        is_claimed = any(c.place == place for c in self.claims.at(stated))
+        if (is_claimed or not is_near) and self._is_free(stated, len(raw)) and not any(u.place == place for u in units):
+            return False, None  # nothing sound is where it says
         for unit in units:
             if unit.place == place:
                 return is_timely, unit
@@ -114,10 +108,19 @@ class Whereabouts:
             near = [u for u in units if sum(a != b for a, b in zip(u.place, place, strict=True)) == 1]
             is_one = len(near) == 1 and is_timely and not names_place(stated)
             return is_one, near[0] if is_one else None
-        is_near = not names_place(stated) or (stated ^ at).bit_count() <= _FEW_BITS
         is_near = is_near and self._shifts[stated - at] == 1  # many that moved alike are of another place
         is_due = is_timely and (self._is_missing(place, at) or (is_near and self._is_due(place, at)))
         return is_due, QueueReference(*place, at, len(raw), source=SOURCE) if is_due else None
+
+    def _is_free(self, begin: int, size: int) -> bool:
+        """Whether a place in the log holds only destroyed ranges and misplaced records."""
+        at = bisect_right(self._ranges, begin, key=lambda found: found[0]) - 1
+        return at >= 0 and begin + size <= self._ranges[at][1]
+
+    @cached_property
+    def _ranges(self) -> list[Range]:
+        """Those, ascending; what touches is one."""
+        return merged((gap.begin, gap.end) for gap in (*self.damage.gaps, *self.damage.misplaced))
 
     def _is_timely(self, time: int, around: LogGap, end: int) -> bool:
         """Whether a store time lies between those of the records in front of a range and after it; true where these are

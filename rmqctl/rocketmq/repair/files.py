@@ -39,11 +39,17 @@ from rmqctl.rocketmq.log.record import SMALLEST, LogReader, physical_of
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of
 from rmqctl.rocketmq.repair.damage import Break, LogDamage, setting_of
-from rmqctl.rocketmq.repair.displaced import place_of
 from rmqctl.rocketmq.repair.gaps import bridge
 from rmqctl.rocketmq.repair.log_repair import Replica
 from rmqctl.rocketmq.repair.placeholder import Setting
-from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Place, QueueReference, QueueReferences, references_into
+from rmqctl.rocketmq.repair.queue_references import (
+    LIGHT_QUEUE,
+    Place,
+    QueueReference,
+    QueueReferences,
+    place_of,
+    references_into,
+)
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     COMMIT_LOG,

@@ -21,11 +21,10 @@ from rmqctl.repair.edits import Step
 from rmqctl.rocketmq.log.measure import is_whole_record
 from rmqctl.rocketmq.log.record import MAGIC_AT, SMALLEST, total_size_of
 from rmqctl.rocketmq.repair.damage import LogGap
-from rmqctl.rocketmq.repair.displaced import place_of
 from rmqctl.rocketmq.repair.heal import Healed, heal
 from rmqctl.rocketmq.repair.log_repair import LogRepair, left
 from rmqctl.rocketmq.repair.placeholder import Setting, blank, filler, placeholder
-from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, QueueReference
+from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, QueueReference, place_of
 from rmqctl.text import number_of
 
 _ENTRY = plan_of(DLedgerEntry)

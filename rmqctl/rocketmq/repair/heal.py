@@ -43,6 +43,7 @@ from rmqctl.rocketmq.log.record import (
     head_offset,
     likely_variant,
     magic_of,
+    names_place,
     physical_of,
     variant_of,
     why_not_inflated,
@@ -365,8 +366,6 @@ def _with_flags(raw: bytes, flags: int, what: str, why: str) -> Mended:
 
 _YEARS = 10 * 365 * 86_400_000  # ms
 _PLACE = {"QUEUEID", "QUEUEOFFSET", "TOPIC"}
-_NO_LOG = 1 << 48
-"""No log is that long."""
 _LENGTHS = {"BODYLEN", "TOPICLEN", "PROPLEN"}
 
 
@@ -387,11 +386,6 @@ class Healed:
     def what(self, physical: int) -> str:
         """Return what was done, for the plan."""
         return f"heal the record at {physical}: {', '.join(self.fields) or 'nothing to change'}"
-
-
-def names_place(physical: int) -> bool:
-    """Whether a PHYSICALOFFSET names a place in some log; zero and garbage are what destroyed fields say."""
-    return 0 < physical < _NO_LOG
 
 
 def _names_queue(raw: bytes, claim: QueueReference | None) -> bool:

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from formats.rocketmq.message import SysFlag
+from formats.rocketmq.properties import split_properties
 from rmqctl.errors import MissingExtra
+from rmqctl.rocketmq.dispatch.rules import inner_batch
 from rmqctl.rocketmq.log.block import Ints
-from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, is_valid, queues_of
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.store.databases import DatabaseDamaged
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
 from rmqctl.rocketmq.verify.unmatched import Missing
 
 LIGHT_QUEUE = "%LMQ%"
 Range = tuple[int, int]
 Place = tuple[str, int, int]
 """Topic, queue and queue offset."""
+
+
+def place_of(fields: Mapping[str, Any]) -> Place:
+    """Topic, queue and queue offset of a record, as it says them; of an inner batch the offset of its first message."""
+    offset = fields["queue_offset"]
+    if fields["sys_flag"] & SysFlag.INNER_BATCH:
+        offset = inner_batch(dict(split_properties(fields["properties"])), offset)[0]
+    return fields["topic"].decode("utf-8", "surrogateescape"), fields["queue_id"], offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +150,24 @@ def references_into(store: RocketMQStore, ranges: Iterable[Range]) -> QueueRefer
         return QueueReferences(())
     bounds = np.array(found, np.int64)
     return QueueReferences(_claims(store, bounds[:, 0], bounds[:, 1]))
+
+
+def leads_to(store: RocketMQStore, place: Place) -> int | None:
+    """Return the physical offset that the unit at a place in a queue names; None where there is no unit."""
+    topic, queue_id, offset = place
+    if offset < 0:
+        return None
+    if store.is_rocksdb:
+        try:
+            with open_queues(store) as database:
+                found = database.unit(topic, queue_id, offset)
+        except (MissingExtra, DatabaseDamaged):
+            return None
+        return None if found is None else found.physical_offset
+    where = QueueFiles(QUEUES, topic, queue_id, f"{QUEUES}/{topic}/{queue_id}", store.tree)
+    unit = Queue.open(where).unit_at(offset * UNIT.itemsize)
+    is_there = unit is not None and is_valid(unit)[0] and not is_pre_blank(unit)[0]
+    return int(unit["physical_offset"][0]) if unit is not None and is_there else None
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:

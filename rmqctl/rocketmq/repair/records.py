@@ -40,7 +40,7 @@ from rmqctl.rocketmq.repair.heal import (
 )
 from rmqctl.rocketmq.repair.log_repair import BodyDamage, LogRepair, left
 from rmqctl.rocketmq.repair.placeholder import bodiless, placeholder
-from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Place, QueueReference, references_into
+from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, QueueReference, leads_to, place_of, references_into
 from rmqctl.rocketmq.store.files import RocketMQStore
 
 
@@ -103,12 +103,17 @@ class RecordMender:
     def steps(self) -> Iterator[Step]:
         """Yield what to do, by offset."""
         damage = self.repair.damage
-        moved = {**damage.strayed, **self._moved(), **self._flagged()}
+        moved = {**self._strayed(), **self._moved(), **self._flagged()}
         retagged = {m.physical for m in damage.missing if m.actual and m.expected and m.actual[:2] == m.expected[:2]}
         contradicted = {*retagged, *self.suspects}
         contradicted = contradicted if len(contradicted) <= _MOST_CONTRADICTED else set()
         for physical in sorted({*damage.records, *moved, *contradicted}):
             yield from self._record(physical, damage.records.get(physical, []), moved.get(physical))
+
+    def _strayed(self) -> dict[int, QueueReference]:
+        """Return records that the ones around prove to belong elsewhere in a queue, where no unit says otherwise."""
+        found = self.repair.damage.strayed.items()
+        return {at: due for at, due in found if leads_to(self.repair.store, due.place) in (None, at)}
 
     def _moved(self) -> dict[int, QueueReference]:
         """Return records that the others of their queue do not bear out, and for which their unit says another
@@ -116,9 +121,11 @@ class RecordMender:
         """
         found = {}
         for physical in sorted(self.repair.damage.doubtful)[:_MOST_CONTRADICTED]:
-            raw = self.repair.log.record(physical)
+            raw, fields = self.repair.log.record(physical), self.repair.log.fields(physical)
             own = self._own_claim(physical, raw) if raw is not None else None
-            if own is not None and raw is not None and own.place != _place_of(raw):
+            if own is None or fields is None:
+                continue
+            if own.place != place_of(fields) or own.queue_offset != fields["queue_offset"]:
                 found[physical] = own
         return found if len(found) <= _MOST_MOVED else {}
 
@@ -142,11 +149,11 @@ class RecordMender:
         own = [c for c in found if c.size == len(raw) and not c.topic.startswith(LIGHT_QUEUE)]
         if len(own) != 1:
             return None
-        damage, place = self.repair.damage, own[0].place
-        if place == _place_of(raw):
+        damage, place, stated = self.repair.damage, own[0].place, place_of(decode_record(raw)[0])
+        if place == stated:
             return own[0]
         is_due = place in damage.beside or own[0].queue_offset == 0
-        proves = physical in damage.doubtful and is_due and (not own[0].batch or own[0].queue_offset == _base_of(raw))
+        proves = physical in damage.doubtful and is_due and (not own[0].batch or own[0].queue_offset == stated[2])
         return own[0] if proves else None
 
     def _record(self, physical: int, findings: list[Finding], moved: QueueReference | None) -> Iterator[Step]:
@@ -263,18 +270,6 @@ class RecordMender:
             return left(bad, why)
         edits = self.repair.edits(physical, raw, record)
         return Step(bad.kind.id, bad.file, what, why, edits, loses=1)
-
-
-def _place_of(raw: bytes) -> Place:
-    """Topic, queue and queue offset of a whole record, as it says them."""
-    fields: dict[str, Any] = decode_record(raw)[0]
-    return fields["topic"].decode("utf-8", "surrogateescape"), fields["queue_id"], fields["queue_offset"]
-
-
-def _base_of(raw: bytes) -> int:
-    """Return the queue offset of the first message of a record of a batch queue."""
-    fields: dict[str, Any] = decode_record(raw)[0]
-    return inner_batch(dict(split_properties(fields["properties"])), fields["queue_offset"])[0]
 
 
 def _is_first(claim: QueueReference) -> bool:

@@ -14,6 +14,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.rocketmq.repair.judged import refusals
 
 _MAGIC = re.compile(b"(?=\xda\xa3\x20[\xa7\xab])")
 _HEAD, _MASK = 84, 0x7FFFFFFF
+_BLANK = b"\xcb\xd4\x31\x94"
 PAGES = (512, 4096, 16384)
 
 
@@ -49,7 +51,8 @@ class Found:
     @property
     def stands_in(self) -> bool:
         """Whether it says that it stands for something destroyed."""
-        return b"RMQCTL" in self.raw or b"placeholder: the message" in self.raw
+        is_filler = self.topic == b"R" and b"placeholder: the message".startswith(self.body.rstrip(b"\0")[:24])
+        return b"RMQCTL" in self.raw or b"placeholder: the message" in self.raw or is_filler
 
     def is_named(self, names: list[str]) -> bool:
         """Whether one of the names is its."""
@@ -124,20 +127,21 @@ class Misdirector(WorseDamager):
                 self.record_copied, self.records_exchanged, self.record_shorter, self.record_behind, self.page_copied,
                 self.pages_exchanged, self.page_foreign, self.page_lost, self.page_shifted, self.files_exchanged,
                 self.file_misnamed, self.file_shifted, self.file_foreign, self.file_lost, self.page_behind,
+                self.neighbours_exchanged, self.record_blank, self.record_blanked, self.record_later, self.page_stale,
+                self.blank_copied,
             )
         }  # fmt: skip
 
     def recipe(self, seed: int) -> Recipe:
-        """One or two kinds; those of whole files alone."""
+        """One to three kinds; those of whole files alone, but for one of the files that come from the log."""
         rng = random.Random(f"misdirected {self.name} {seed}")
         kinds = self.kinds
         first = list(kinds)[seed // 2 % len(kinds)]
         found = kinds[first](rng)
-        if "file" not in first and rng.random() < 0.4:
-            second = rng.choice([name for name in kinds if "file" not in name])
-            found += kinds[second](rng)
+        for _ in range(0 if "file" in first else rng.choice((0, 0, 0, 1, 1, 2))):
+            found += kinds[rng.choice([name for name in kinds if "file" not in name])](rng)
         if rng.random() < 0.2:
-            found += self.queue_lost(rng)
+            found += rng.choice((self.queue_lost, *self.derived_kinds()))(rng)
         return possible(found, self.root)
 
     # --- records ----------------------------------------------------------------------------------
@@ -186,7 +190,52 @@ class Misdirector(WorseDamager):
         record = rng.choice([found for _, found in whole(data) if len(found.raw) < 2000])
         return self._put(self.end, record.raw)
 
+    def neighbours_exchanged(self, rng: random.Random) -> Recipe:
+        """Two records that follow each other, in the room of both; often of one queue."""
+        pairs = [
+            (one, other) for one, other in pairwise(self.records)
+            if one["commitLogOffset"] + one["storeSize"] == other["commitLogOffset"]
+        ]  # fmt: skip
+        same = [p for p in pairs if [p[0][k] == p[1][k] for k in ("topic", "queueId")] == [True, True]]
+        one, other = rng.choice(same if same and rng.random() < 0.5 else pairs)
+        first = self._read(one["commitLogOffset"], one["storeSize"])
+        return self._put(one["commitLogOffset"], self._read(other["commitLogOffset"], other["storeSize"]) + first)
+
+    def record_blank(self, rng: random.Random) -> Recipe:
+        """A record whose magic says that the file ends."""
+        at = rng.choice(list(self._size))
+        return self._put(at + 4, _BLANK) if rng.random() < 0.7 else self._put(at, rng.randbytes(4) + _BLANK)
+
+    def record_blanked(self, rng: random.Random) -> Recipe:
+        """A blank record over the begin of another."""
+        size = rng.choice((40, 84, 512))
+        return self._put(rng.choice(list(self._size)), (size.to_bytes(4, "big") + _BLANK).ljust(size, b"\0"))
+
+    def blank_copied(self, rng: random.Random) -> Recipe:
+        """The end of one file over that of a page in another, so that its blank record lies there."""
+        ended = [data for data in map(self._content, self.log) if _BLANK in data]
+        data = rng.choice(ended)
+        at = (data.rindex(_BLANK) - 4) // 512 * 512
+        return self._put(self._page(rng, 512), data[at : at + 512])
+
+    def record_later(self, rng: random.Random) -> Recipe:
+        """A store time in the future, and sometimes the next record destroyed."""
+        number = rng.randrange(len(self.records) - 1)
+        one, after = self.records[number], self.records[number + 1]
+        time = (one["storeTimestamp"] + rng.choice((1 << 32, 1 << 38, 1000, 86_400_000))).to_bytes(8, "big")
+        is_ipv6 = bool(one["sysFlag"] & 16)
+        found = self._put(one["commitLogOffset"] + 56 + 12 * is_ipv6, time)
+        lost = rng.choice((b"", bytes(8), rng.randbytes(40), bytes(after["storeSize"])))
+        return found + (self._put(after["commitLogOffset"], lost) if lost else [])
+
     # --- pages ------------------------------------------------------------------------------------
+
+    def page_stale(self, rng: random.Random) -> Recipe:
+        """A page as it was when the log ended in it."""
+        size = rng.choice(PAGES)
+        at = self._page(rng, size)
+        ends = [p for p in self._size if at < p < at + size]
+        return self._put(end := rng.choice(ends), bytes(at + size - end)) if ends else []
 
     def _page(self, rng: random.Random, size: int) -> int:
         return rng.randrange(self.end // size) * size
@@ -280,6 +329,7 @@ class Account:
         invented: whole records that were not there, say of nothing that they stand for it, and are not those of the
             store before it was damaged.
         adopted: whole records of another log that were put where they say they lie.
+        sacrificed: whole records of the store before it was damaged that lay where they say, and are given up by name.
         refused: what brokers would refuse or cut, and what the books of the plan say.
         named, moved, healed, stand_ins: how many.
     """
@@ -289,6 +339,7 @@ class Account:
     changed: list[str] = field(default_factory=list)
     invented: list[str] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
+    sacrificed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     named: int = 0
     moved: int = 0
@@ -297,7 +348,7 @@ class Account:
 
     @property
     def is_good(self) -> bool:
-        return not (self.lost or self.changed or self.invented or self.adopted or self.refused)
+        return not (self.lost or self.changed or self.invented or self.adopted or self.sacrificed or self.refused)
 
 
 class Bookkeeper:
@@ -350,6 +401,7 @@ def audited(damager: Misdirector, recipe: Recipe, store: RocketMQStore, repair: 
         if raw not in after and not (raw not in sound and record.message in messages):
             if record.is_named(names):
                 found.named += 1
+                found.sacrificed += [_told(record, places)] if was_home and raw in sound else []
             elif not record.stands_in:
                 found.lost.append(_told(record, places))
         elif raw in after and was_home and not is_home:
@@ -389,7 +441,7 @@ def main(release: str, first: int, last: int) -> None:
             if not found.is_good:
                 told = {
                     key: (len(value), value[:3])
-                    for key in ("lost", "changed", "invented", "adopted", "refused")
+                    for key in ("lost", "changed", "invented", "adopted", "sacrificed", "refused")
                     if (value := getattr(found, key))
                 }
                 print(f"{seed} {name}: {told}", flush=True)

@@ -419,6 +419,67 @@ def test_a_tail_of_other_properties_makes_no_other_message(bench: Bench) -> None
     assert (books.balances, books.garbage) == (True, 1)
 
 
+def with_properties(raw: bytes, text: bytes) -> bytes:
+    """A record with other properties, as long as it says it is."""
+    return changed(raw, properties=text)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 20])
+def test_a_whole_record_with_shorter_properties_is_another_record(bench: Bench, cut: int) -> None:
+    """Its structure and its body are sound: nothing is wrong with it, so nothing is healed."""
+    raw, at = bench.raw(ONE), ONE["commitLogOffset"]
+    text = decode_record(raw)[0]["properties"]
+    for shorter in (text[:-cut], text[cut:]):
+        books = bench.books(bench.put(at, with_properties(raw, shorter).ljust(len(raw), b"\0")))
+        assert (books.balances, books.healed) == (False, 0)
+    same = bench.books(bench.put(at, with_properties(raw, text[:-cut].ljust(len(text), b"\x02"))))
+    assert (same.balances, same.healed) == (False, 0)
+
+
+def test_what_verify_doubts_in_a_record_is_no_licence_for_the_rest_of_it(bench: Bench) -> None:
+    raw, at = bench.raw(ONE), ONE["commitLogOffset"]
+    text = decode_record(raw)[0]["properties"]
+    harmed = with_properties(raw, text[:9] + bytes(3) + text[12:])
+    bench.harm(at, harmed)
+    assert bench.books(bench.put(at, with_properties(raw, text[:9] + b"\x02" * 3 + text[12:]))).healed == 1
+    assert not bench.books(bench.put(at, with_properties(raw, text[:9] + b"abc" + text[12:]))).balances
+    assert not bench.books(bench.put(at, with_properties(raw, b"\x02" * len(text)))).balances
+
+
+def test_a_queue_offset_is_not_healed_against_the_unit_of_its_place(bench: Bench) -> None:
+    """Neighbours say what is due; a unit that leads from there to another record says that this is none of them."""
+    row = next(r for r in TRUTH[500:] if r["topic"] == "LabOrders")
+    raw, at = bench.raw(row), row["commitLogOffset"]
+    bench.harm(at, changed(raw, queue_offset=row["queueOffset"] + 4))
+    assert bench.books(bench.put(at, raw)).healed == 1
+    assert not bench.books(bench.put(at, changed(raw, queue_offset=row["queueOffset"] + 3))).balances
+
+
+def queue_of(row: dict[str, Any]) -> tuple[str, int]:
+    """File of the queue of a message and the place of its unit in it."""
+    at = row["queueOffset"] * 20
+    return f"consumequeue/{row['topic']}/{row['queueId']}/{at // 1000 * 1000:020d}", at % 1000
+
+
+def test_the_only_unit_of_a_whole_record_is_not_taken_away(bench: Bench) -> None:
+    row = next(r for r in reversed(TRUTH) if r["topic"] == "LabOrders")
+    file, at = queue_of(row)
+    unit = (bench.root / file).read_bytes()[at : at + 20]
+    elsewhere = TRUTH[3]["commitLogOffset"].to_bytes(8, "big") + unit[8:]
+    for after in (bytes(20), elsewhere):
+        books = bench.books(Overwrite(file, at, unit, after))
+        assert (books.balances, named(bench.raw(row)) in books.problems[0]) == (False, True)
+    assert not bench.books(Quarantine("consumequeue/LabOrders")).balances
+    assert not bench.books(Quarantine(file)).balances
+    gone = bench.books(
+        Overwrite(file, at, unit, bytes(20)),
+        bench.put(row["commitLogOffset"], stand_in(row)),
+        names=[named(bench.raw(row))],
+    )
+    assert gone.balances, "what is given up needs none"
+    assert bench.books(Overwrite(file, at, unit, unit[:12] + bytes(8))).balances, "its tags code is built again"
+
+
 def test_one_record_that_must_not_be_healed_keeps_no_other_from_it(bench: Bench, tmp_path: Path) -> None:
     healable = TRUTH[600]
     bench.harm(ONE["commitLogOffset"], bench.raw(OTHER))

@@ -23,6 +23,7 @@ from tests.rocketmq.repair.misdirected_helpers import Account, Bookkeeper, Found
 
 CLEAN = "4.9.8-clean"
 SIZE = 131072
+BLANK = bytes.fromhex("cbd43194")
 ORDERS, LOG = 11395, 69753
 """Places of two records of 427 bytes, LabOrders/2@4 and LabLog/2@20."""
 
@@ -100,6 +101,59 @@ def test_the_last_record_of_the_log_exchanged_with_another_goes_back(patient: Pa
         repair, _, found = patient.plan()
         assert (patient.gone(found), sum(step.loses for step in repair.plan.steps)) == ([], 0)
         patient.exchange(other["commitLogOffset"], last["commitLogOffset"], last["storeSize"])
+
+
+@pytest.mark.parametrize("begin", [0, 18909, 299235, 303216, 453675])
+def test_neighbours_of_different_lengths_exchanged_in_the_room_of_both_go_back(begin: int, patient: Patient) -> None:
+    (one, other) = (
+        next(found for found, _ in patient.sound.values() if found.physical == at)
+        for at in (begin, after(patient, begin))
+    )
+    assert len(one.raw) != len(other.raw)
+    patient.put(begin, other.raw + one.raw)
+    repair, _, found = patient.plan()
+    assert (patient.gone(found), sum(step.loses for step in repair.plan.steps)) == ([], 0)
+
+
+def after(patient: Patient, begin: int) -> int:
+    """Where the record after another begins."""
+    return begin + next(len(one.raw) for one, _ in patient.sound.values() if one.physical == begin)
+
+
+@pytest.mark.parametrize("size", [b"", b"\x07\x5b\xcd\x15", (512).to_bytes(4, "big")])
+@pytest.mark.parametrize("room", [0, 32, 80])
+def test_a_record_that_became_the_end_of_its_file_hides_no_other(size: bytes, room: int, patient: Patient) -> None:
+    """A blank record of another size in the middle of a file: what lies behind it is kept and served."""
+    one = next(found for found, _ in patient.sound.values() if found.physical > SIZE + 40_000)
+    patient.put(one.physical + 4 - len(size), size + BLANK + bytes(room))
+    repair, _, found = patient.plan()
+    assert repair.books.whole_before == len(patient.sound) - 1
+    assert patient.gone(found) == ([] if room == 0 else [one])
+    assert sum(step.loses for step in repair.plan.steps) == (room > 0)
+
+
+@pytest.mark.parametrize("later", [60_000, 86_400_000, 1 << 38])
+@pytest.mark.parametrize("number", [-60, -200])
+def test_a_store_time_in_the_future_makes_nothing_behind_it_old(number: int, later: int, patient: Patient) -> None:
+    """The next record is destroyed, too, and all behind them is older than the one in front: none of it was cut off."""
+    one, lost = [found for found, _ in patient.sound.values()][number:][:2]
+    patient.put(one.physical + 56, struct.pack(">q", int.from_bytes(one.raw[56:64], "big") + later))
+    patient.put(lost.physical, bytes(40))
+    repair, _, found = patient.plan()
+    assert [gone.physical for gone in patient.gone(found) if gone is not one] == [lost.physical]
+    assert sum(step.loses for step in repair.plan.steps) == 1
+
+
+def test_a_later_record_over_another_of_the_last_file_makes_nothing_behind_it_old(patient: Patient) -> None:
+    records = [found for found, _ in patient.sound.values()]
+    victim, other = next(
+        (one, far) for number, one in enumerate(records[-300:]) for far in records[-300 + number + 100 :]
+        if 4 < len(one.raw) - len(far.raw) < 50
+    )  # fmt: skip
+    patient.put(victim.physical, other.raw)
+    repair, _, found = patient.plan()
+    assert patient.gone(found) == [victim]
+    assert sum(step.loses for step in repair.plan.steps) == 1
 
 
 def test_where_only_the_physical_offset_differs_the_store_time_must_fit(patient: Patient) -> None:
