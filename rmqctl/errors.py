@@ -95,6 +95,20 @@ class Refused(RmqctlError):
     meaning = "refused: it would lose data without --force, or the plan no longer fits"
 
 
+class Unbalanced(Refused):
+    """A new store does not have all records of what it was made from; it stays, marked as unfinished."""
+
+    def __init__(self, into: object, problems: str) -> None:
+        """
+        Args:
+            problems: what does not balance.
+        """
+        super().__init__(
+            f"the books of {into} do not balance: {problems}; it is marked as unfinished, and brokers ignore the "
+            "mark; keep what it was made from, and report this"
+        )
+
+
 class MissingExtra(RmqctlError):
     """An optional part of the installation, or Java, is missing."""
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqctl.errors import Refused
+from rmqctl.errors import Refused, Unbalanced
 from rmqctl.files.tree import LocalTree, Tree
 
 _FOLLOWED = stat.S_ISGID | 0o775
@@ -172,6 +172,7 @@ def _group(text: str) -> int:
 MARK = "UNFINISHED"
 """A file in a directory whose making was broken off; brokers ignore it."""
 _TEXT = "rmqctl was ended before it had written all of this directory. Delete it and run the command again.\n"
+_UNBALANCED = "This does not have all that it was made from: {}\nKeep what it was made from.\n"
 
 
 def check_new_directory(into: Path, only_read: Iterable[str]) -> None:
@@ -212,8 +213,8 @@ def refuse_unfinished(path: Path) -> None:
 def making(into: Path, owner: Ownership | None) -> Iterator[None]:
     """Make a directory and what the block puts into it, marked as unfinished until the block ends.
 
-    Where it fails or is interrupted everything is removed; what a kill or a power cut leaves keeps its mark. When it
-    ends all of it is on the disk.
+    Where it fails or is interrupted everything is removed; what a kill or a power cut leaves keeps its mark, and what
+    does not balance as well. When it ends all of it is on the disk.
 
     Args:
         into: not there yet, or empty.
@@ -229,6 +230,10 @@ def making(into: Path, owner: Ownership | None) -> Iterator[None]:
         if owner is not None:
             owner.give_all(into)
         sync_tree(into)
+    except Unbalanced as error:
+        mark.write_text(_UNBALANCED.format(error), encoding="utf-8")
+        sync_path(mark)
+        raise
     except BaseException:
         _clear(into, is_new=is_new)
         raise

@@ -83,6 +83,23 @@ def whole_in(source: ByteSource, extent: Extent) -> Block:
     return Block(extent.file, begin, data, at, size, magic, np.ones(len(at), np.bool_))
 
 
+def scan_inside(source: ByteSource, extent: Extent) -> Iterator[tuple[Block, list[Block]]]:
+    """Scan, and search what does not match its CRC: with each block come the batches that lie in such ones, whole.
+
+    Raises:
+        OSError: the source cannot be read.
+    """
+    end = 0
+    for block in scan(source, extent):
+        inside = []
+        for at, size in zip(block.position[~block.crc_ok].tolist(), block.size[~block.crc_ok].tolist(), strict=True):
+            found = whole_in(source, Extent(extent.file, start=max(at, end), stop=at + size))
+            if len(found):
+                inside.append(found)
+                end = int((found.position + found.size).max())
+        yield block, inside
+
+
 class _Scan:
     """Windows over one extent, with the chain's position and the gap that is open, if any."""
 
@@ -186,4 +203,4 @@ class _Scan:
         yield Block.empty(self.extent.file, gap.position, gaps)
 
 
-__all__ = ["WINDOW", "Block", "Extent", "Gap", "GapKind", "candidates", "scan", "whole_in"]
+__all__ = ["WINDOW", "Block", "Extent", "Gap", "GapKind", "candidates", "scan", "scan_inside", "whole_in"]

@@ -124,6 +124,7 @@ class Books:
         transactions_changed: names of those with another outcome.
         problems: what does not balance, a sentence each.
         unproven: places that records name which were not there before and which nothing proves.
+        gives_up: names of the records that a copy has not.
     """
 
     whole_before: int = 0
@@ -137,6 +138,7 @@ class Books:
     transactions_changed: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     unproven: set[int] = field(default_factory=set)
+    gives_up: list[str] = field(default_factory=list)
 
     @property
     def balances(self) -> bool:
@@ -175,6 +177,12 @@ class Books:
         parts += [f"{changed:,} transactions changed"] if changed else []
         end = "the books balance" if self.balances else f"the books do not balance: {named(self.problems)}"
         return f"records: {', '.join(parts)}; {end}"
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of a table for a copy: what it has not, and the sentence."""
+        if self.gives_up:
+            yield f"  given up, for another has the place: {named(self.gives_up)}"
+        yield self.sentence()
 
     def refusal(self) -> Refused | None:
         """Return why the plan may not be carried out; None where it balances."""

@@ -21,7 +21,7 @@ from rmqctl.kafka.block import INT_MAX, Block, Flags, Ints
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, read_directory
 from rmqctl.kafka.file_names import meaning_of
 from rmqctl.kafka.repair.survey import longest_ascent
-from rmqctl.kafka.segments import Extent, scan, whole_in
+from rmqctl.kafka.segments import Extent, scan_inside
 
 _LOG = ".log"
 _NAMES = (
@@ -90,16 +90,11 @@ def _scan(
     source: ByteSource, file: str, parts: list[tuple[dict[str, Ints], Flags]], torn: list[Torn], breaks: list[int]
 ) -> None:
     """Add the batches of a file; what the chain leaves to a gap the scan has searched, torn ones are searched here."""
-    end = 0
-    for block in scan(source, Extent(file, None)):
+    for block, inside in scan_inside(source, Extent(file, None)):
         breaks.extend(gap.position for gap in block.gaps)
         parts.append(_part(block.take(block.crc_ok), is_followed=True))
-        for row in np.flatnonzero(~block.crc_ok).tolist():
-            torn.append(_torn(block, row))
-            inner = whole_in(source, Extent(file, start=max(torn[-1].position, end), stop=torn[-1].end))
-            if len(inner):
-                parts.append(_part(inner, is_followed=False))
-                end = int((inner.position + inner.size).max())
+        torn.extend(_torn(block, row) for row in np.flatnonzero(~block.crc_ok).tolist())
+        parts.extend(_part(one, is_followed=False) for one in inside)
 
 
 def _part(block: Block, *, is_followed: bool) -> tuple[dict[str, Ints], Flags]:

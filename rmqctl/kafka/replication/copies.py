@@ -25,7 +25,7 @@ from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_CRC, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER, kind_of_gap
 from rmqctl.kafka.recovery.load import LoadedPartition
 from rmqctl.kafka.recovery.losses import kept_of
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.segments import Extent, scan_inside
 from rmqctl.kafka.state.partition_state import PartitionLog, read_text
 
 _COLUMNS = ("file", "position", "size", "base", "last", "epoch", "crc", "count", "magic", "producer", "control")
@@ -274,12 +274,14 @@ def copy_of_files(
     damage, parts = list[Finding](), [np.zeros((len(_COLUMNS), 0), np.int64)]
     for number, file in enumerate(files):
         is_last = number + 1 == len(files)
-        for block in _blocks(file):
+        for block, inside in _blocks(file):
             damage += _damage(file, block, is_last=is_last, growing=not is_clean)
-            sound = block.take(block.crc_ok & (block["records_count"] >= 0))
-            parts.append(_columns(sound, number))
+            whole = (block.take(block.crc_ok), *inside)
+            parts += [_columns(one.take(one["records_count"] >= 0), number) for one in whole]
             advance(int(block.size.sum()))
-    columns = dict(zip(_COLUMNS, np.concatenate(parts, axis=1), strict=True))
+    rows = np.concatenate(parts, axis=1)
+    rows = rows[:, np.lexsort((rows[1], rows[0]))]  # those inside of torn ones came after the others of their window
+    columns = dict(zip(_COLUMNS, rows, strict=True))
     batches = Batches(**columns, stored_base=columns["base"], stored_epoch=columns["epoch"])
     found = Copy(name, files, batches, damage)
     _put_in_order(found)
@@ -291,10 +293,12 @@ def copy_of_files(
     return found
 
 
-def _blocks(file: LogFile) -> Iterator[Block]:
+def _blocks(file: LogFile) -> Iterator[tuple[Block, list[Block]]]:
     source = file.open()
     try:
-        yield from scan(source, Extent(file.name, size=file.size if file.size >= 0 else None))  # its name may be wrong
+        yield from scan_inside(
+            source, Extent(file.name, size=file.size if file.size >= 0 else None)
+        )  # its name may be wrong
     finally:
         source.close()
 

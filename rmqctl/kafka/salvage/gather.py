@@ -14,7 +14,8 @@ from rmqctl.findings import Finding
 from rmqctl.kafka.directory import LogDirectories, LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
-from rmqctl.kafka.replication.copies import Copy, copy_at
+from rmqctl.kafka.replication.copies import Copy, copy_at, copy_of_files
+from rmqctl.kafka.replication.union import covered
 from rmqctl.kafka.state.metadata import MetadataImage, topic_names_ever
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Replicas
@@ -22,6 +23,7 @@ from rmqctl.kafka.state.replicas import Replicas
 COMPACTED = {"cleanup.policy": "compact"}
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 _ID_DIGITS = 8
+_IN_PLACE_OF_OTHERS = (".swap", ".cleaned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Found:
 
     Attributes:
         copies, sources: each copy, and the number of its source.
+        leftovers: logs of segments that a broker had begun to delete, to clean or to put in place.
     """
 
     topic: str
@@ -51,6 +54,7 @@ class Found:
     topic_id: str | None = None
     copies: list[Copy] = field(default_factory=list)
     sources: list[int] = field(default_factory=list)
+    leftovers: list[LogFile] = field(default_factory=list)
 
 
 @dataclass
@@ -122,7 +126,22 @@ def gather(sources: Sequence[Source], wanted: Wanted, advance: Advance = lambda 
             name = join(source.name, partition.directory)
             one.copies.append(copy_at(source.replicas.place, log, name, advance))
             one.sources.append(number)
+            _take_leftovers(one, name, partition)
     return [found[key] for key in sorted(found)]
+
+
+def _take_leftovers(one: Found, name: str, partition: Partition) -> None:
+    """Add what a broker left over; a copy of its own is what had been about to replace segments that are gone."""
+    for file in partition.leftovers:
+        if file.kind is not FileKind.LOG:
+            continue
+        if file.meaning.leftover in _IN_PLACE_OF_OTHERS:
+            copy = copy_of_files(f"{name}/{file.name.rpartition('/')[2]}", [file])
+            if not covered(copy.batches, one.copies[-1].batches, epochs=False).all():
+                one.copies.append(copy)
+                one.sources.append(one.sources[-1])
+                continue
+        one.leftovers.append(file)
 
 
 def _partitions(source: Source, wanted: Wanted) -> Iterator[tuple[LogDirectory, Partition]]:

@@ -43,12 +43,16 @@ from rmqctl.kafka.cluster_files import (
     write_cluster,
 )
 from rmqctl.kafka.directory import LogDirectory, read_partition
+from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_OFFSET_ORDER
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.replication.copies import Batches
 from rmqctl.kafka.replication.union import Union
+from rmqctl.kafka.salvage.books import SalvageLedger
 from rmqctl.kafka.salvage.gather import Found, Source, Wanted, gather, settings_of
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from rmqctl.release import Release
+from rmqctl.repair.books import Books
+from rmqctl.repair.copied import balance_copy
 
 _SEGMENT = 1 << 30
 _PIECE = 8 << 20
@@ -121,6 +125,7 @@ class Saved:
         superseded: records that a leader of a later epoch had overwritten.
         left_out: batches whose offsets are in no order with the others, or overlap with better ones.
         lost_metadata: what of the cluster's metadata is not carried over: kind and number.
+        books: the whole batches of the sources, and those of the new directory.
     """
 
     into: Path
@@ -134,6 +139,7 @@ class Saved:
     left_out: int = 0
     cluster: Cluster | None = None
     lost_metadata: dict[str, int] = field(default_factory=dict)
+    books: Books = field(default_factory=Books)
 
     @property
     def holes(self) -> list[dict[str, Any]]:
@@ -169,6 +175,8 @@ class Saved:
                 for producer, first in p.open_transactions
             ],
             "lost_metadata": self.lost_metadata,
+            "gives_up": self.books.gives_up,
+            "books": self.books.document(),
         }
 
 
@@ -178,10 +186,11 @@ def salvage(sources: Sequence[Source], into: Path, options: SalvageOptions, adva
     Args:
         sources: replicas, or log directories with other partitions; where two have the same batch the earlier counts.
         into: a directory that is not there yet, or empty.
-        advance: called with bytes read, then written.
+        advance: called with bytes read, then written, then read again for the books.
 
     Raises:
         Refused: the directory is not empty, lies in a source, or too little room is free.
+        Unbalanced: a whole batch of a source is not in the new directory; that stays, marked as unfinished.
         TooDamaged: nothing can be read.
         WrongUsage: nobody says of which partition a file is.
     """
@@ -194,7 +203,25 @@ def salvage(sources: Sequence[Source], into: Path, options: SalvageOptions, adva
         raise TooDamaged(sources[0].name, "not one record can be read")
     _check_room(into, int(sum(union.batches.bytes for union in unions) * _SPARE))
     with making(into, options.owner):
-        return _Salvage(list(sources), into, options, advance).run(found, unions)
+        saved = _Salvage(list(sources), into, options, advance).run(found, unions)
+        saved.books = _balanced(found, into, advance)
+    return saved
+
+
+def _balanced(found: Sequence[Found], into: Path, advance: Advance) -> Books:
+    """Hold the new directory to its books.
+
+    Raises:
+        Unbalanced: they do not balance.
+    """
+    named = {
+        (number, at, finding.file, finding.offset)
+        for number, one in enumerate(found)
+        for at, copy in enumerate(one.copies)
+        for finding in copy.damage
+        if finding.kind in (BATCH_BASE_OFFSET, BATCH_OFFSET_ORDER)
+    }
+    return balance_copy(SalvageLedger(found, into, named, advance), into)
 
 
 def check_target(sources: Sequence[Source], into: Path) -> None:

@@ -51,7 +51,7 @@ def salvage(
     release = as_release or release_shown(sources[0].replicas)
     if as_release is None and release < OLDEST:
         release = _LAST_WITH_BOTH
-    answer = Answer(work="salvage", total=2 * sum(source.size for source in sources))
+    answer = Answer(work="salvage", total=4 * sum(source.size for source in sources))
     for place in places:
         if place.is_running:
             answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")
@@ -97,6 +97,7 @@ def _saved_sentences(saved: Saved) -> Iterator[str]:
     lost = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in s["lost_metadata"].items())
     if lost:
         yield f"  not carried over from the cluster's metadata: {lost}"
+    yield from saved.books.lines()
     if saved.cluster is None:
         yield (
             "next: stop the broker, move the partitions into its log directory in place of those that are there, "

@@ -6,6 +6,7 @@ lengths read from the fields that the schema's plans locate (spec 2.1, 6.2).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from formats.rocketmq.message import Magic
 from rmqctl.files.local import ByteSource, BytesSource
 from rmqctl.rocketmq.log.block import (
+    Block,
     Bytes8,
     Ints,
     by_variant,
@@ -380,6 +382,48 @@ def records_anywhere(
         first = np.minimum(np.searchsorted(ends, at + start, side="right"), len(ends) - 1)
         keep = (begins[first] < at + start + reach) & (ends[first] > at + start)
         yield from _proven(source, start, measure(data, at[keep], size - start), size)
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending ranges that do not overlap."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(ranges):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
+
+
+def outermost(source: ByteSource, base: int, stretches: Iterable[tuple[int, int]]) -> Iterator[Found]:
+    """Yield the whole records that begin in some parts of a file, ascending; none that lies inside of another.
+
+    Without a body only those at their place: lengths alone prove no other.
+
+    Args:
+        stretches: parts of the file in which the chain of its records has none that is sound.
+    """
+    stretches = merged(stretches)
+    begins, end = [begin for begin, _ in stretches], 0
+    for found in records_anywhere(source, base, stretches):
+        row = bisect_right(begins, found.at) - 1
+        if found.is_whole and row >= 0 and end <= found.at < stretches[row][1]:
+            end = found.at + len(found.raw)
+            block = block_of(found, "", base)
+            if block.body_size[0] or int(block["physical_offset"][0]) == base + found.at:
+                yield found
+
+
+def block_of(found: Found, file: str, base: int) -> Block:
+    """Return a whole record as a block, where it lies.
+
+    Args:
+        file, base: its name, and the physical offset of its first byte.
+    """
+    data = np.frombuffer(found.raw, np.uint8)
+    m = measure(data, np.zeros(1, np.int64), len(found.raw))
+    sizes = m.total_size, m.body_size, m.topic_size, m.properties_size
+    return Block(file, base, found.at, data, m.at, m.variant, *sizes)
 
 
 def whole_records(

@@ -20,12 +20,12 @@ from rmqctl.repair.edits import Cut, Overwrite, Quarantine, Step
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.log import LOG_BODY_CRC
 from rmqctl.rocketmq.log.commitlog import log_file_at
-from rmqctl.rocketmq.log.measure import whole_among, whole_records
+from rmqctl.rocketmq.log.measure import merged, whole_among, whole_records
 from rmqctl.rocketmq.log.record import SMALLEST, LogReader, names_place, physical_of, record_name
 from rmqctl.rocketmq.repair.damage import SOURCE, Break, Key, LogDamage, LogGap
 from rmqctl.rocketmq.repair.log_repair import LogRepair
 from rmqctl.rocketmq.repair.placeholder import Setting
-from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Place, QueueReference, Range, merged, place_of
+from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Place, QueueReference, Range, place_of
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.text import number_of
 

@@ -15,6 +15,7 @@ from formats.rocketmq.properties import split_properties
 from rmqctl.errors import MissingExtra
 from rmqctl.rocketmq.dispatch.rules import inner_batch
 from rmqctl.rocketmq.log.block import Ints
+from rmqctl.rocketmq.log.measure import merged
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, is_valid, queues_of
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.store.databases import DatabaseDamaged
@@ -168,17 +169,6 @@ def leads_to(store: RocketMQStore, place: Place) -> int | None:
     unit = Queue.open(where).unit_at(offset * UNIT.itemsize)
     is_there = unit is not None and is_valid(unit)[0] and not is_pre_blank(unit)[0]
     return int(unit["physical_offset"][0]) if unit is not None and is_there else None
-
-
-def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Ascending ranges that do not overlap."""
-    found: list[Range] = []
-    for begin, end in sorted(ranges):
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((begin, end))
-    return found
 
 
 def _claims(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[QueueReference]:

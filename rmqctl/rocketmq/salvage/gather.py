@@ -7,8 +7,8 @@ bytes of a record are read again when it is written.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,16 +21,15 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dispatch.rules import INNER_BATCH, UNQUEUED
 from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.engine.message import is_topic
-from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_BODY_CRC, LOG_TORN_TAIL
+from rmqctl.rocketmq.findings.log import LOG_TORN_TAIL
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, signed
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
-from rmqctl.rocketmq.log.measure import measure, whole_among
-from rmqctl.rocketmq.log.record import LogReader, physical_of
+from rmqctl.rocketmq.log.measure import block_of, outermost
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, queues_of
 from rmqctl.rocketmq.queues.ranges import LogRange, queue_range
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.log import body_crc_finding, damaged_properties, topic_finding
 
 RECORD = np.dtype(
@@ -43,6 +42,7 @@ RECORD = np.dtype(
         ("queue_offset", np.int64),
         ("messages", np.int32),
         ("store_timestamp", np.int64),
+        ("crc", np.int32),  # of the body
         ("stale", np.bool_),
     ]
 )
@@ -76,12 +76,14 @@ class Gathered:
         records: in log order, of dtype :data:`RECORD`.
         unreadable: findings for what could not be read, in log order.
         ends: next queue offset of each queue, as its files show it.
+        end: physical offset where the log ends before old records, of which none is taken; None: it does not.
     """
 
     store: RocketMQStore
     records: Records
     unreadable: list[Finding] = field(default_factory=list)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    end: int | None = None
 
 
 def gather(
@@ -101,13 +103,20 @@ def gather(
     for at, context in enumerate(log.contexts()):
         if gap := log.gap_before(at):
             found.unreadable.append(gap)
-        for part in walk_file(context, state):
+        between = list[tuple[int, int]]()
+        for part in () if state.stale else walk_file(context, state):
             found.unreadable += filter(_is_loss, part.findings)
-            parts.append(_columns(part, (source, at), names, found.unreadable))
+            parts.append(_columns(part, (source, at), names, found.unreadable, between))
+        if state.stale:  # what lies there is old, but for what says that it belongs elsewhere
+            between.append((max((state.end or 0) - context.file.base, 0), context.file.size))
+        with closing(context.file.open()) as opened:
+            for one in outermost(opened, context.file.base, between):
+                block = LogBlock(block_of(one, context.file.name, context.file.base))
+                if not state.stale or not _is_at_home(block.block):
+                    parts.append(_columns(block, (source, at), names, found.unreadable))
         advance(context.file.size)
-        if state.stale:
-            break
-    parts += _strewn(store, source, names, found.unreadable)
+    if state.stale and not stale:
+        found.end = state.end
     if stale:
         parts += _stale(store, source, names, state.end or 0, found.unreadable)
     found.records = np.concatenate(parts) if parts else found.records
@@ -115,35 +124,19 @@ def gather(
     return found
 
 
-def _strewn(store: RocketMQStore, source: int, names: Names, bad: list[Finding]) -> Iterator[Records]:
-    """Yield whole records that lie in what cannot be read, and say that they lie elsewhere in it."""
-    with LogReader(store.log_files) as log:
-        ranges = [(begin, end) for begin, end in _unreadable(log, bad) if begin < end]
-    begins, found = [begin for begin, _ in ranges], list[tuple[int, bytes]]()
-    for at, raw in whole_among(store.log_files, ranges):
-        home = ranges[max(bisect_right(begins, physical_of(raw)) - 1, 0)]
-        if home[0] <= physical_of(raw) != at and physical_of(raw) + len(raw) <= home[1]:
-            found.append((at, raw))
-    for number, file in enumerate(store.log_files):
-        own = [(at, raw) for at, raw in found if file.base <= at < file.base + file.size]
-        for at, raw in own:
-            data = np.frombuffer(raw, np.uint8)
-            m = measure(data, np.zeros(1, np.int64), len(raw))
-            sizes = m.total_size, m.body_size, m.topic_size, m.properties_size
-            block = Block(file.name, file.base, at - file.base, data, m.at, m.variant, *sizes)
-            yield _columns(LogBlock(block), (source, number), names, bad)
+def _is_at_home(block: Block) -> bool:
+    return int(block["physical_offset"][0]) == int(block.physical[0])
 
 
-def _unreadable(log: LogReader, bad: list[Finding]) -> list[tuple[int, int]]:
-    """Ranges of the log without a sound record, ascending."""
-    found = []
-    for finding in bad:
-        begin = finding.physical_offset or 0
-        if finding.kind in (LOG_BAD_RECORD, LOG_TORN_TAIL, LOG_BLANK):
-            found.append((begin, begin + finding.size))
-        elif finding.kind is LOG_BODY_CRC and (raw := log.record(begin)) is not None:
-            found.append((begin, begin + len(raw)))
-    return sorted(set(found))
+def gather_stray(store: RocketMQStore, file: StoreFile, source: int, names: Names) -> Gathered:
+    """Read a file beside those of the log: whole records anywhere in it, and nothing else is expected."""
+    found, parts = Gathered(store.with_log([file]), np.zeros(0, RECORD)), [np.zeros(0, RECORD)]
+    with closing(file.open()) as opened:
+        for one in outermost(opened, file.base, [(0, file.size)]):
+            block = LogBlock(block_of(one, file.name, file.base))
+            parts.append(_columns(block, (source, 0), names, found.unreadable))
+    found.records = np.concatenate(parts)
+    return found
 
 
 def _is_loss(finding: Finding) -> bool:
@@ -184,13 +177,23 @@ def _blocks_after(context: FileContext, start: int) -> Iterator[LogBlock]:
         source.close()
 
 
-def _columns(part: LogBlock, origin: tuple[int, int], names: Names, bad: list[Finding]) -> Records:
+def _columns(
+    part: LogBlock,
+    origin: tuple[int, int],
+    names: Names,
+    bad: list[Finding],
+    between: list[tuple[int, int]] | None = None,
+) -> Records:
     """Return the records of a block.
 
     Args:
         origin: numbers of the source, and of the file in its log.
+        between: gets the parts of the file without a sound record.
     """
     block = part.block
+    if between is not None:
+        between += [(gap.position, gap.end) for gap in block.gaps]
+        between += [(blank.position, blank.end) for blank in block.blanks]
     if not len(block):
         return np.zeros(0, RECORD)
     computed, ok = crc_flags(block)
@@ -198,6 +201,9 @@ def _columns(part: LogBlock, origin: tuple[int, int], names: Names, bad: list[Fi
         body_crc_finding(block, row, int(block["body_crc"][row]), int(computed[row]))
         for row in np.flatnonzero(~ok).tolist()
     ]
+    if between is not None and not ok.all():
+        torn = block.take(~ok)
+        between += zip(torn.position.tolist(), (torn.position + torn.total_size).tolist(), strict=True)
     bad += damaged_properties(block, part.properties)
     topics = part.topics(names.ids)
     ok &= _accepted(block, topics, names, bad)
@@ -209,7 +215,7 @@ def _columns(part: LogBlock, origin: tuple[int, int], names: Names, bad: list[Fi
     records["source"], records["file"] = origin
     records["physical"], records["size"] = block.physical, block.total_size
     records["queue"], records["queue_offset"] = np.where(unqueued, NO_QUEUE, queue), block["queue_offset"]
-    records["messages"], records["store_timestamp"] = 1, block["store_timestamp"]
+    records["messages"], records["store_timestamp"], records["crc"] = 1, block["store_timestamp"], block["body_crc"]
     for row in np.flatnonzero(flags & INNER_BATCH).tolist():
         records["messages"][row] = _inner_count(part, row)
     return records[ok]
@@ -245,7 +251,7 @@ class Merged:
         repeats: records whose place in their queue another record of the same source holds; they come last,
             and get new queue offsets.
         duplicates: records left out because an earlier source, or the same message before, has them.
-        conflicts: those among them whose store time or size is another.
+        conflicts: those among them whose store time, size or body is another.
     """
 
     records: Records
@@ -261,10 +267,11 @@ def merge(sources: Sequence[Records]) -> Merged:
     first, kept, again = _first_of_each(records, order)
     other = np.flatnonzero(~kept)
     same = again[other]
-    conflict = (records["store_timestamp"][other] != records["store_timestamp"][same]) | (
-        records["size"][other] != records["size"][same]
-    )
+    conflict = np.zeros(len(other), np.bool_)
+    for name in ("store_timestamp", "size", "crc"):
+        conflict |= records[name][other] != records[name][same]
     repeated = other[conflict & (records["source"][other] == records["source"][same])]
+    repeated = repeated[_distinct(records[repeated])]
     chosen = records[first]
     return Merged(
         _ascending(chosen[_by_time(chosen)]),
@@ -272,6 +279,13 @@ def merge(sources: Sequence[Records]) -> Merged:
         len(other) - len(repeated),
         int(conflict.sum()) - len(repeated),
     )
+
+
+def _distinct(records: Records) -> Ints:
+    """Rows of which none has the message and the place of one before."""
+    names = ["source", "queue", "queue_offset", "store_timestamp", "size", "crc"]
+    found: Ints = np.sort(np.unique(records[names], return_index=True)[1])
+    return found
 
 
 def _first_of_each(records: Records, order: Ints) -> tuple[Ints, Ints, Ints]:

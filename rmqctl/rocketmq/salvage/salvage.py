@@ -16,24 +16,28 @@ from typing import Any
 import numpy as np
 
 from formats.rocketmq.message import COMMIT, TRANSACTION, decode_record, encode_record
-from formats.rocketmq.properties import PAIR_END, is_closed, join_properties, split_properties
+from formats.rocketmq.properties import is_closed, join_properties, split_properties
 from formats.rocketmq.property_crc import SIZE as PROPERTY_CRC_SIZE
 from formats.rocketmq.property_crc import property_crc, property_crc_bytes, stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
 from rmqctl.files.new_files import Ownership, check_new_directory, making
 from rmqctl.files.tree import LocalTree, join
 from rmqctl.findings import Finding
+from rmqctl.repair.books import Books
+from rmqctl.repair.copied import balance_copy
 from rmqctl.repair.edits import Create, Overwrite
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import BLANK_ROOM
-from rmqctl.rocketmq.log.commitlog import homecoming, misplaced_files
+from rmqctl.rocketmq.findings.log import LOG_TOPIC
+from rmqctl.rocketmq.log.commitlog import homecoming, log_file_at, misplaced_files
 from rmqctl.rocketmq.log.record import PHYSICAL_AT, LogReader, flags_of, head_offset, magic_of, variant_of
 from rmqctl.rocketmq.repair.config import config_steps
 from rmqctl.rocketmq.repair.placeholder import Setting, placeholder
 from rmqctl.rocketmq.repair.queue_references import QueueReference
-from rmqctl.rocketmq.salvage.gather import NO_QUEUE, Gathered, Merged, Names, Records, gather, merge
+from rmqctl.rocketmq.salvage.books import SalvageLedger, sound_text
+from rmqctl.rocketmq.salvage.gather import NO_QUEUE, Gathered, Merged, Names, Records, gather, gather_stray, merge
 from rmqctl.rocketmq.state.config import CONFIG, read_config, table
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile, forgiving, unreadable_files
@@ -123,6 +127,7 @@ class Salvaged:
         duplicates, conflicts, stale: records left out, those of them that differ, records from after the end.
         config: configuration files copied.
         offsets: what was changed in them, because the message it stood at could not be read.
+        books: the whole records of the sources, and those of the new store.
     """
 
     into: Path
@@ -134,6 +139,7 @@ class Salvaged:
     stale: int = 0
     config: list[str] = field(default_factory=list)
     offsets: list[str] = field(default_factory=list)
+    books: Books = field(default_factory=Books)
 
     def summary(self) -> dict[str, Any]:
         """Return the JSON object that the command prints at the end."""
@@ -153,6 +159,8 @@ class Salvaged:
             "holes": [dict(zip(("topic", "queue_id", "from", "to"), hole, strict=True)) for hole in written.holes],
             "config": self.config,
             "offsets": self.offsets,
+            "gives_up": self.books.gives_up,
+            "books": self.books.document(),
         }
 
 
@@ -164,10 +172,11 @@ def salvage(
     Args:
         stores: replicas of one broker's store; where two hold the same message the earlier counts.
         into: a directory that is not there yet, or empty.
-        progress: called with bytes read, then written.
+        progress: called with bytes read, then written, then read again for the books.
 
     Raises:
         Refused: the directory is not empty, lies in a source, or too little room is free.
+        Unbalanced: a whole record of a source is not in the new store; that stays, marked as unfinished.
         TooDamaged: nothing can be read.
         OSError: a directory of a source, or a remote one, cannot be read; a file that cannot be is a finding.
     """
@@ -175,13 +184,20 @@ def salvage(
     names, stores = Names(), [forgiving(s) for s in stores]
     parts = [part for store in stores for part in _parts(store)]
     found = [gather(s, n, names, stale=options.stale, advance=progress) for n, (_, s) in enumerate(parts)]
+    for path, owner, file in [one for store in stores for one in _beside(store, parts)]:
+        stray = gather_stray(owner, file, len(parts), names)
+        if len(stray.records):
+            parts.append((path, stray.store))
+            found.append(stray)
     if not any(len(f.records) for f in found):
         raise TooDamaged(stores[0].root, "not one message can be read")
     merged = merge([f.records for f in found])
     needed = int((merged.records["size"].sum() + merged.repeats["size"].sum()) * _SPARE)
     _check_room(into, needed)
     with making(into, options.owner):
-        return _made(stores, parts, found, merged, names, into, options, progress)
+        result = _made(stores, parts, found, merged, names, into, options, progress)
+        result.books = _balanced(found, into, progress)
+    return result
 
 
 def _made(
@@ -229,6 +245,34 @@ def _parts(store: RocketMQStore) -> Iterator[tuple[str, RocketMQStore]]:
     for one in found:
         if one not in moved:
             yield join(store.root, one.file.name), store.with_log([one.at_home()])
+
+
+def _beside(
+    store: RocketMQStore, parts: Sequence[tuple[str, RocketMQStore]]
+) -> Iterator[tuple[str, RocketMQStore, StoreFile]]:
+    """Yield the files beside those of the log that no part has, with their paths and their store."""
+    known = {file.name for _, part in parts for file in part.log_files if part.root == store.root}
+    for entry in store.log_strays:
+        file = log_file_at(store, entry.path) if entry.path not in known else None
+        if file is not None:
+            yield join(store.root, file.name), store, file
+
+
+def _balanced(found: Sequence[Gathered], into: Path, progress: Progress) -> Books:
+    """Hold the new store to its books.
+
+    Raises:
+        Unbalanced: they do not balance.
+    """
+    ends = {number: one.end for number, one in enumerate(found) if one.end is not None}
+    named = {
+        (number, finding.file, finding.physical_offset)
+        for number, one in enumerate(found)
+        for finding in one.unreadable
+        if finding.kind is LOG_TOPIC
+    }
+    made = open_store_at(str(into)).log_files
+    return balance_copy(SalvageLedger([one.store.log_files for one in found], made, ends, named, progress), into)
 
 
 def _ends(found: Sequence[Gathered]) -> dict[tuple[str, int], int]:
@@ -517,14 +561,12 @@ class Writer:
 
 
 def _with_sound_properties(data: bytearray) -> bytearray:
-    """Return the record without what follows a zero byte in its properties: no encoder writes one (spec 14)."""
     fields, _ = decode_record(bytes(data))
-    text = fields["properties"]
-    if 0 not in text:
+    text = sound_text(fields["properties"])
+    if text == fields["properties"]:
         return data
-    whole = text[: max(text.rfind(PAIR_END, 0, text.index(0)), -1) + 1]
-    fields["total_size"] += len(whole) - len(text)
-    fields["properties"] = whole
+    fields["total_size"] += len(text) - len(fields["properties"])
+    fields["properties"] = text
     return bytearray(encode_record(fields))
 
 

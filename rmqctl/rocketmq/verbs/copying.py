@@ -38,7 +38,7 @@ def salvage(stores: Sequence[RocketMQStore], into: Path, *, stale: bool, renumbe
 
     check_no_part(into)
     check_target(stores, into)
-    answer = Answer(work="salvage", total=2 * sum(f.size for store in stores for f in store.log_files))
+    answer = Answer(work="salvage", total=4 * sum(f.size for store in stores for f in store.log_files))
     for store in stores:
         if store.is_running:
             answer.remark(f"a broker holds the lock of {store.root}: what is read may be changing")
@@ -75,6 +75,7 @@ def _salvaged_sentences(saved: Salvaged) -> Iterator[str]:
         yield f"  {hole['topic']}/{hole['queue_id']}: offsets {hole['from']:,} to {hole['to']:,} are missing"
     for what in s["offsets"]:
         yield f"  {what}"
+    yield from saved.books.lines()
     yield f"next: rmqctl verify {s['into']}"
 
 
