@@ -192,7 +192,13 @@ class Books:
 
 
 def balance(
-    plan: Plan, below: Tree, ledger: Ledger, *, whole_before: int | None = None, after: Tree | None = None
+    plan: Plan,
+    below: Tree,
+    ledger: Ledger,
+    *,
+    whole_before: int | None = None,
+    after: Tree | None = None,
+    left: Sequence[Step] = (),
 ) -> Books:
     """Hold a plan to what it does to the records of a store.
 
@@ -200,13 +206,14 @@ def balance(
         below: the store as it is.
         whole_before: whole records that lie where they say, in all of it, where they have been counted.
         after: the store with the plan carried out; default: seen through an overlay.
+        left: what is shown with the plan as left as it is: it may name transactions.
 
     Raises:
         Refused, OSError: the plan does not fit the store, or that cannot be read.
     """
     if after is None:
         after = Overlay(below, plan.edits)
-    return _Judge(plan.steps, below, after, ledger).judge(list(_pairs(planned_files(plan))), whole_before)
+    return _Judge(plan.steps, below, after, ledger, left).judge(list(_pairs(planned_files(plan))), whole_before)
 
 
 # --- which parts of which files are compared ----------------------------------------------------------
@@ -260,8 +267,10 @@ class _Judge:
         lost: records that are gone without a copy.
     """
 
-    def __init__(self, steps: Sequence[Step], before: Tree, after: Tree, ledger: Ledger) -> None:
-        self.steps, self.before, self.after, self.ledger = steps, before, after, ledger
+    def __init__(
+        self, steps: Sequence[Step], before: Tree, after: Tree, ledger: Ledger, left: Sequence[Step] = ()
+    ) -> None:
+        self.steps, self.before, self.after, self.ledger, self.left = steps, before, after, ledger, left
         self.books = Books()
         self.names = {name: False for step in steps for name in step.gives_up}
         self.lost: list[WholeRecord] = []
@@ -454,7 +463,9 @@ class _Judge:
             if now != outcome:
                 self.books.transactions_changed.append(name)
                 self.names.update({name: True} if name in self.names else {})
-                if not any(name in step.gives_up or name in f"{step.what} {step.why}" for step in self.steps):
+                if not any(
+                    name in step.gives_up or name in f"{step.what} {step.why}" for step in (*self.steps, *self.left)
+                ):
                     self.books.problems.append(f"{name} was {outcome} and is {now}, and no step names it")
 
 

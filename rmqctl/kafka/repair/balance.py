@@ -73,15 +73,18 @@ class Cautions:
                 yield Step("repair.books", f"{name}/", "left as it is", why)
 
 
-def balanced(plan: Plan, directory: LogDirectory, ledger: KafkaLedger) -> tuple[Plan, Books]:
+def balanced(plan: Plan, directory: LogDirectory, ledger: KafkaLedger, left: Sequence[Step] = ()) -> tuple[Plan, Books]:
     """Return a plan whose steps name what they give up, and its books.
 
     A plan that does what a broker does names all that is gone, and each transaction that it decides otherwise.
+
+    Args:
+        left: what is shown with it as left as it is.
     """
     plan = replace(plan, steps=tuple(_named(plan.steps, ledger)))
     ledger.name_by(plan.steps)
     try:
-        return plan, balance(plan, directory.tree, ledger, after=ledger.after.tree)
+        return plan, balance(plan, directory.tree, ledger, after=ledger.after.tree, left=left)
     except Refused as refused:  # its steps do not fit each other
         return plan, Books(problems=[str(refused)])
 

@@ -171,7 +171,8 @@ class Healer:
         right, because = self._offset(offset if is_believed else None, delta, damage, lacks)
         if right is None or delta < 0:
             return None
-        fields = (right, size, self._epoch(epoch if is_believed else None, right, damage), MAGIC)
+        has_epoch = is_believed or 0 < lacks <= FRAME_HEAD
+        fields = (right, size, self._epoch(epoch if has_epoch else None, right, damage), MAGIC)
         healed = _FRAME.pack(*fields) + raw[CRC_AT:]
         if not _is_readable(healed):
             return None

@@ -341,6 +341,7 @@ class LogMender:
         low = lost.before.epoch if lost.before is not None else -1
         high = lost.after.epoch if lost.after is not None else low
         stated = [part.stated.epoch for part in lost.parts if part.stated is not None]
+        stated += [entry.epoch for entry in self.epochs if entry.start_offset <= lost.first][-1:]
         return next((epoch for epoch in stated if low <= epoch <= high), max(low, -1) if low >= 0 else high)
 
     @staticmethod

@@ -27,7 +27,7 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_MISSING,
     SEGMENT_NAME,
 )
-from rmqctl.kafka.repair.survey import Survey, longest_ascent
+from rmqctl.kafka.repair.survey import Survey, is_borne_out, longest_ascent
 from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
 
 NAME_KINDS = frozenset({
@@ -51,6 +51,7 @@ class _Claim:
         rows: of all its batches whose offsets ascend.
         epochs: leader epochs of the first and the last of them, -1 where there is none.
         count: batches, those out of order too.
+        is_indexed: whether the offset index of that name leads to them, see :func:`is_borne_out`.
     """
 
     number: int
@@ -60,6 +61,7 @@ class _Claim:
     rows: np.ndarray
     epochs: tuple[int, int]
     count: int
+    is_indexed: bool | None
 
 
 def segment_name_steps(
@@ -122,7 +124,10 @@ class _Names:
         modern = columns["partition_leader_epoch"][rows][columns["magic"][rows] >= 2]
         epochs = (int(modern[0]), int(modern[-1])) if len(modern) else (-1, -1)
         name = -1 if file.meaning.base is None else file.base
-        return _Claim(number, name, int(base[begins[best]]), int(last[ends[best]]), rows, epochs, count)
+        index = next((s.offset_index for s in self.partition.segments if s.base == name), None)
+        own = np.flatnonzero(columns["segment"] == number)
+        is_indexed = is_borne_out(index, name, {name: column[own] for name, column in columns.items()})
+        return _Claim(number, name, int(base[begins[best]]), int(last[ends[best]]), rows, epochs, count, is_indexed)
 
     def _moved(self, believed: Sequence[_Claim], taken: set[int]) -> dict[_Claim, int]:
         """Return segments whose names are not right, with those that are.
@@ -160,7 +165,8 @@ class _Names:
             known = max((name for name in self.indexed if low < name <= first), default=-1)
             known = known if known >= 0 else max((name for name in self.logs if low < name <= first), default=-1)
             is_right = claim.name == known or (known < 0 and low < claim.name <= claim.first)
-            is_proven = claim.count > 1 or low + 1 == claim.first or claim.last + 1 == after or known == claim.first
+            is_proven = claim.count > 1 and claim.is_indexed is not False
+            is_proven |= low + 1 == claim.first or claim.last + 1 == after or known == claim.first
             is_proven |= known in self.indexed and claim.name not in self.indexed
             if not is_right and not 0 <= claim.epochs[0] < epoch:
                 yield claim, known if known >= 0 else first if is_first or low < 0 else low + 1, is_proven
@@ -240,14 +246,18 @@ class _Names:
 
 
 def _most_believed(claims: Sequence[_Claim]) -> list[_Claim]:
-    """Return the segments that do not contradict each other: the most that begin at their names, then most batches."""
+    """Return the segments that do not contradict each other: the most that begin at their names, then most batches.
+
+    One to which its offset index leads counts as two.
+    """
     ordered = sorted(claims, key=lambda claim: (claim.last, claim.first))
     lasts = np.array([claim.last for claim in ordered], np.int64)
     best, chosen = [(0, 0)], list[int]()
     for number, claim in enumerate(ordered):
         before = min(int(np.searchsorted(lasts, claim.first)), number)
         exact, count = best[before]
-        worth = exact + (claim.name == claim.first), count + claim.count
+        is_exact = claim.name == claim.first
+        worth = exact + is_exact + (is_exact and claim.is_indexed is True), count + claim.count
         chosen.append(before if worth > best[number] else -1)
         best.append(max(worth, best[number]))
     found, number = list[_Claim](), len(ordered)

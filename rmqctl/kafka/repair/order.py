@@ -2,7 +2,8 @@
 
 Of all whole batches of a log those are in place that lie in the segment of their offsets and in order, as many offsets
 as can be. Another one has a place if its offsets are missing there, its leader epoch fits, and it touches a batch, or
-another one with a place: a base offset, which no CRC covers, is hardly damaged so that it does.
+another one with a place, or lies beside such a one in another segment: a base offset, which no CRC covers, is hardly
+damaged so that it does.
 """
 
 from __future__ import annotations
@@ -105,18 +106,55 @@ class _Order:
         found, beyond = list[int](), np.append(self.base[chain], -1)
         lasts, epochs = np.append(self.bases[0] - 1, self.last[chain]), np.append(-1, self.epoch[chain])
         following = np.append(self.epoch[chain], np.iinfo(np.int64).max)
-        fits = ~taken & (self.base[others] >= self.bases[0])
+        fits = ~taken & (self.base[others] >= self.bases[0]) & ~self._contradicted(chain, others[taken])[others]
         fits &= (self.epoch[others] < 0) | (self.epoch[others] >= epochs[at])
         fits &= (self.epoch[others] < 0) | (following[at] < 0) | (self.epoch[others] <= following[at])
+        if self.compacted:
+            fits &= self._is_room(chain, at, others)
         pairs = zip(at[fits].tolist(), others[fits].tolist(), strict=True)
         for hole, members in groupby(pairs, key=lambda pair: pair[0]):
-            low = int(lasts[hole])
+            low, kept, alone = int(lasts[hole]), list[int](), list[int]()
             for group in self._touching([row for _, row in members]):
                 first, last = int(self.base[group[0]]), int(self.last[group[-1]])
                 several = len(group) > 1 and hole < len(chain)
-                if several or first == low + 1 or last + 1 == beyond[hole]:
-                    found += group
+                (kept if several or first == low + 1 or last + 1 == beyond[hole] else alone).extend(group)
+            sources = {int(self.segment[row]) for row in kept}
+            kept += [row for row in alone if self.segment[row] in sources and self._is_away(row)]
+            found += sorted(kept, key=lambda row: int(self.base[row]))
         return found
+
+    def _is_room(self, chain: Ints, at: Ints, rows: Ints) -> Flags:
+        """Whether bytes are between the batches of a chain where others belong, or these touch one of them.
+
+        In a compacted log offsets are missing anywhere.
+        """
+        ends = self.position + self.size
+        before, after = chain[np.maximum(at - 1, 0)], chain[np.minimum(at, len(chain) - 1)]
+        is_inside = (at > 0) & (at < len(chain)) & (self.segment[before] == self.segment[after])
+        room = ~is_inside | (ends[before] != self.position[after])
+        room |= (self.segment[rows] == self.segment[before]) & (self.position[rows] == ends[before])
+        touches: Flags = room | ((self.segment[rows] == self.segment[after]) & (ends[rows] == self.position[after]))
+        return touches
+
+    def _is_away(self, row: int) -> bool:
+        """Whether a batch lies in another segment than that of its offsets."""
+        return bool(np.searchsorted(self.bases, self.base[row], "right") - 1 != self.segment[row])
+
+    def _contradicted(self, chain: Ints, rows: Ints) -> Flags:
+        """Which batches touch and go on from, or lead to, such of which the log has others: all are of another log."""
+        ordered = np.lexsort((self.position, self.segment))
+        before, after = ordered[:-1], ordered[1:]
+        follows = (self.segment[after] == self.segment[before]) & (self.base[after] == self.last[before] + 1)
+        follows &= self.position[after] == self.position[before] + self.size[before]
+        run = np.empty(len(ordered), np.int64)
+        run[ordered] = np.append(0, np.cumsum(~follows))
+        there = chain[chain < self.outer]
+        foreign = [row for row in rows.tolist() if row >= self.outer or self._is_alone(row, there)]
+        return np.isin(run, run[foreign])
+
+    def _is_alone(self, row: int, there: Ints) -> bool:
+        """Whether the log has no other batch with these bytes."""
+        return self.survey.twin_of(self.survey.batch(row), among=there) is None
 
     def _touching(self, rows: Sequence[int]) -> Iterator[list[int]]:
         """Yield rows that follow each other without a hole, together; of two for one offset the first."""

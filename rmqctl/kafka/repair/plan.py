@@ -146,7 +146,7 @@ def plan_repair(
     while found.plan.steps:
         ledger = KafkaLedger(found.plan, directory, options.release, options.settings, options.replicas, planner.start)
         advance("the books")
-        found.plan, found.books = balanced(found.plan, directory, ledger)
+        found.plan, found.books = balanced(found.plan, directory, ledger, found.left)
         if found.books.balances or not cautions.learn(directory, found.plan, found.books):
             break
         planner = _Planner(directory, options, staged, advance, image, cautions=cautions, before=planner)
@@ -433,11 +433,10 @@ class _Planner:
     def _derived(self) -> None:
         """Plan what is derived from the logs, and who the directory is."""
         findings = self._findings("derived")
-        if self._take(self._ends_kept(findings)):
-            findings = self._findings("derived")
         for _ in range(_ROUNDS):
-            directory = self.directory
-            if not self._take(self._rebuilt(directory, findings)):
+            if self._take(self._ends_kept(findings)):
+                findings = self._findings("derived")
+            if not self._take(self._rebuilt(self.directory, findings)):
                 break
             findings = self._findings("derived")
         replicas = self.replicas
@@ -487,12 +486,16 @@ class _Planner:
     def _reached(self, log: PartitionLog, end: int) -> int:
         """Return the offset that a log had certainly reached before it was damaged.
 
-        Two witnesses are enough; one is where the bytes that were cut off can have held so many records.
+        Two witnesses are enough; one is where the bytes that were cut off, or a segment like the others that is gone,
+        can have held so many records.
         """
         checked = (log.checkpoints.offset(kind, log.partition) for kind in _READ_AT_START)
         witnesses = [offset for offset in checked if offset is not None]
         witnesses = sorted([*witnesses, *(file.base for file in log.partition.snapshots)])
         cut = sum(edit.from_size - edit.to_size for edit in cuts_of(log, edits_of(self.steps)))
+        before = next((p for p in self.below.partitions if p.directory == log.partition.directory), log.partition)
+        if any(segment.base >= end and segment.base > log.segments[-1].base for segment in before.segments):
+            cut += max(file.size for file in log.partition.logs)
         likely = [offset for offset in witnesses if offset - end <= cut // _LEAST_RECORD]
         return max([*witnesses[-2:-1], *likely, 0])
 
@@ -555,11 +558,11 @@ class _Planner:
                 continue
             made = build(log, INTERVAL, at_end=False)
             for producer, first in sorted(item for item in made.replay.open.items() if item[1] < beyond):
-                label = log.partition.label
+                label, transaction = log.partition.label, transaction_name(log.partition.directory, producer, first)
                 yield Step(
                     ABORT,
                     f"{log.partition.directory}/",
-                    f"left as it is: the transaction of producer {producer} from offset {first} has no end",
+                    f"left as it is: the transaction of {transaction} has no end",
                     "its marker may be among what was destroyed; readers of committed records wait there until the "
                     f"coordinator ends it; --abort-transaction {label}:{producer} does so now",
                 )

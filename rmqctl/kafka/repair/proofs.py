@@ -22,7 +22,7 @@ from rmqctl.kafka.file_names import METADATA_TOPIC, FileKind
 from rmqctl.kafka.reference import records_of_batch
 from rmqctl.kafka.repair.heal import stored_epochs
 from rmqctl.kafka.repair.sides import Home, Side, identity_of
-from rmqctl.kafka.repair.survey import longest_ascent
+from rmqctl.kafka.repair.survey import is_borne_out, longest_ascent
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from rmqctl.kafka.state.producers import marker_of
 from rmqctl.kafka.state.replicas import Replicas
@@ -145,14 +145,22 @@ class Proofs:
         is_whole = bool((self.before.batches(place[0])["position"] == place[1]).any())
         if offset == was_offset:
             return epoch == was_epoch or self._epoch_fits(record, epoch, place if is_whole else None)
-        if is_whole and self._is_believed(record, was_offset, old):
+        is_bit = (offset ^ was_offset).bit_count() == 1
+        if is_whole and (self._is_believed(record, was_offset, old) or self._goes_on(record, was_offset, place)):
             return False
-        if (offset ^ was_offset).bit_count() > 1:
-            if not self._fills(record):
-                return False
-            if is_whole and (self._is_copied(old, place) or self._is_missed(record, was_offset)):
-                return False
+        if is_whole and (self._is_missed(record, was_offset, is_bit=is_bit) or self._is_denied(*place)):
+            return False
+        if not is_bit and (not self._fills(record) or (is_whole and self._is_copied(old, place))):
+            return False
         return epoch == was_epoch or self._epoch_fits(record, epoch, None)
+
+    def _goes_on(self, record: WholeRecord, offset: int, place: tuple[str, int]) -> bool:
+        """Whether a whole batch beside one in its file, wherever that belongs, goes on with its old offset."""
+        found, begin = self.before.batches(place[0]), place[1]
+        position, base, last = found["position"], found["base_offset"], found["last_offset"]
+        before = (position + found["size"] == begin) & (last + 1 == offset)
+        after = (position == begin + record.size) & (base == offset + record.span)
+        return bool((before | after).any())
 
     def _is_believed(self, record: WholeRecord, offset: int, old: bytes) -> bool:
         """Whether a batch was in order with the others under its old offset, and next to one of them in both ways.
@@ -169,6 +177,15 @@ class Proofs:
         near = [number for number in (row, row + 1) if 0 < number < len(home)]
         return any(follows[number - 1] for number in near) or home.is_thinned
 
+    def _is_denied(self, file: str, position: int) -> bool:
+        """Whether the offset index of a segment is of other batches than it has beside one."""
+        partition, found = self.before.partition(file.rpartition("/")[0]), self.before.batches(file)
+        segments = () if partition is None else partition.segments
+        segment = next((one for one in segments if one.log is not None and one.log.name == file), None)
+        return (
+            segment is not None and is_borne_out(segment.offset_index, segment.base, found.columns, position) is False
+        )
+
     def _is_copied(self, old: bytes, place: tuple[str, int]) -> bool:
         """Whether a batch stands in the directory once more, under whatever frame."""
         crc = int.from_bytes(old[CRC_AT : CRC_AT + 4], "big")
@@ -182,15 +199,26 @@ class Proofs:
                     return True
         return False
 
-    def _is_missed(self, record: WholeRecord, offset: int) -> bool:
-        """Whether a log misses what a batch says that it is: all of it here, or any hole for it in another one."""
+    def _is_missed(self, record: WholeRecord, offset: int, *, is_bit: bool) -> bool:
+        """Whether a log misses what a batch says that it is: another one; its own, but for where it would go.
+
+        For a bit in its own log, only all that it says.
+        """
         last = offset + record.span - 1
         for partition in self.before.directory.partitions:
             home, is_own = self.before.home(partition.directory), partition.directory == record.queue
             bases, lasts = home.columns["base_offset"], home.columns["last_offset"]
-            low, high = lasts[:-1] + 1, bases[1:] - 1
-            whole = (low == offset) & (high == last)
-            if (whole if is_own else (low <= offset) & (high >= last) & ~home.touches).any():
+            if not len(bases):
+                continue
+            before, file = np.r_[partition.logs[0].base - 1, lasts[:-1]], home.columns["file"]
+            low, high, begins = before + 1, bases - 1, np.r_[True, file[1:] > file[:-1]]
+            names = np.array([log.base for log in partition.logs], np.int64)[file]
+            room = np.r_[False, ~home.touches] | (begins & (names == offset))
+            fits = (low <= offset) & (high >= last) & room
+            if is_own:
+                fits &= (low > record.offset) | (high < record.offset)
+                fits &= not is_bit
+            if (fits | ((low == offset) & (high == last))).any():
                 return True
         return False
 
@@ -227,7 +255,13 @@ class Proofs:
             return False
         if (before is not None and epoch < before) or (after is not None and epoch > after):
             return False
-        return place is None or stored == epoch or place in self._outliers(record.queue)
+        return place is None or (self._is_within(record) and (stored == epoch or place in self._outliers(record.queue)))
+
+    def _is_within(self, record: WholeRecord) -> bool:
+        """Whether nothing is missing beside a batch, so that it is none that came from elsewhere with its epoch."""
+        home = self.before.home(record.queue)
+        row, known = home.row(record.offset), home.touches if home.is_thinned else home.follows
+        return row is not None and bool(known[max(row - 1, 0) : row + 1].all())
 
     def _stored_epoch(self, record: WholeRecord) -> int | None:
         """Return the epoch that the leader-epoch-checkpoint has at the place of a batch."""
@@ -287,12 +321,6 @@ class Proofs:
     def _gone_already(self, record: WholeRecord) -> str:
         if record.file.endswith(".deleted"):
             return "the log itself had deleted it"
-        partition = self.before.partition(record.queue)
-        if partition is None:
-            return ""
-        start = Checkpoints(self.before.directory).offset(FileKind.LOG_STARTS, partition)
-        if start is not None and record.offset + record.span <= start and partition.is_plain:
-            return f"it lies before the log's start {start}"
         return ""
 
     def _replaced(self, record: WholeRecord) -> str:

@@ -7,7 +7,8 @@ their neighbours agree: what `verify` blames on a header (offsets, epoch, magic)
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -36,6 +37,7 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_NAME,
     kind_of_gap,
 )
+from rmqctl.kafka.indexes import read_offset_index
 from rmqctl.kafka.verify.splits import NAMES, Headers, read_split, splits_of
 
 HEADER_KINDS = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_MAGIC})
@@ -352,6 +354,32 @@ def _batch(segment: int, headers: Headers, row: int) -> Batch:
         int(headers["last_offset"][row]),
         *(int(headers[name][row]) for name in _REST),
     )
+
+
+def is_borne_out(
+    index: LogFile | None, base: int, columns: Mapping[str, Ints], besides: int | None = None
+) -> bool | None:
+    """Whether most entries of an offset index lead to batches that have their offsets.
+
+    None where few do, as where bytes were put in, or it has no entries.
+
+    Args:
+        base: of the segment.
+        columns: of the whole batches of its log, ascending by position.
+        besides: position whose entry does not count.
+    """
+    if index is None or not len(columns["position"]):
+        return None
+    with closing(index.open()) as source:
+        found = read_offset_index(source)
+    counts = found.positions != besides
+    positions, offsets = found.positions[counts], found.offsets(base)[counts]
+    if not len(positions):
+        return None
+    at = np.minimum(np.searchsorted(columns["position"], positions), len(columns["position"]) - 1)
+    leads = columns["position"][at] == positions
+    leads &= (columns["base_offset"][at] <= offsets) & (offsets <= columns["last_offset"][at])
+    return None if 0 < 2 * leads.sum() < len(positions) else bool(leads.any())
 
 
 def longest_ascent(numbers: Sequence[int]) -> Ints:

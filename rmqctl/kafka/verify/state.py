@@ -36,6 +36,7 @@ from rmqctl.kafka.findings.directory import (
     METADATA_SNAPSHOT,
     QUORUM_STATE,
 )
+from rmqctl.kafka.findings.log import SEGMENT_MISSING
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Gone
@@ -129,9 +130,41 @@ def check_partition_files(log: PartitionLog, image: MetadataImage | None, *, is_
             if index is not None and segment.base not in segments:
                 message = f"no segment begins at offset {segment.base}"
                 yield Finding(DIRECTORY_ORPHAN, index.name, 0, 0, message)
+    yield from _lost_start(log, image)
     if not segments and partition.is_plain and not is_gone:
         yield Finding(DIRECTORY_EMPTY, f"{partition.directory}/", 0, 0, "no .log file is in it")
     yield from _topic_id(log, image)
+
+
+def _lost_start(log: PartitionLog, image: MetadataImage | None) -> Iterator[Finding]:
+    """First segments that nothing deleted: the epochs begin before the log, and its topic keeps all records.
+
+    A broker that deletes segments lets the epochs begin with those that are left, where none are in remote storage.
+    """
+    partition, epochs = log.partition, log.leader_epochs
+    if image is None or not partition.is_plain or partition.is_metadata_log or not log.segments or epochs.problems:
+        return
+    first, entry = log.segments[0].base, min(epochs.entries, key=lambda one: one.start_offset, default=None)
+    begin = max(entry.start_offset, log.checkpoints.offset(FileKind.LOG_STARTS, partition) or 0) if entry else first
+    is_left = partition.segments[0].base < first or any(
+        f.meaning.base in range(begin, first) for f in partition.leftovers
+    )
+    if entry is None or begin >= first or is_left or not _keeps_all(partition, image):
+        return
+    there = f"epoch {entry.epoch} begins at {entry.start_offset} in {FileKind.LEADER_EPOCHS}, and its topic keeps all"
+    message = f"it is not there, but {there}; offsets {begin} to {first - 1} are missing"
+    yield Finding(SEGMENT_MISSING, f"{partition.directory}/{begin:020d}.log", 0, 0, message)
+
+
+def _keeps_all(partition: Partition, image: MetadataImage) -> bool:
+    """Whether neither time nor size lets a broker delete segments of a topic, as far as its settings say."""
+    own = image.configs.get(("topic", partition.topic), {})
+    if own.get("remote.storage.enable", "").lower() == "true":
+        return False
+    if "delete" not in own.get("cleanup.policy", "delete"):
+        return True
+    size = own.get("retention.bytes") or image.configs.get(("broker", ""), {}).get("log.retention.bytes", "-1")
+    return own.get("retention.ms") == size == "-1"
 
 
 def _dangling(links: Iterable[LogFile]) -> Iterator[Finding]:

@@ -102,6 +102,18 @@ def batches_of(tree: Tree) -> dict[Batch, list[tuple[str, int]]]:
     return dict(found)
 
 
+def served(tree: Tree) -> set[Batch]:
+    """Return the batches that lie in the segment in use that their base offset belongs to."""
+    found, bases = set[Batch](), defaultdict[str, list[int]](list)
+    logs = [(d, int(name[:20]), data) for d, name, data in logs_of(tree) if name[20:] == ".log" and name[:20].isdigit()]
+    for directory, base, _ in logs:
+        bases[directory].append(base)
+    for directory, base, data in logs:
+        beyond = min((other for other in bases[directory] if other > base), default=1 << 63)
+        found |= {(directory, b) for _, b in outermost(data) if base <= int.from_bytes(b[:8], "big") < beyond}
+    return found
+
+
 @cache
 def undamaged(name: str) -> Mapping[Batch, list[tuple[str, int]]]:
     return batches_of(LocalTree(str(golden.pristine(name))))
@@ -424,7 +436,7 @@ class Verdict:
     Attributes:
         done: the damage.
         lost: whole batches that are gone, and no step names them.
-        invented: batches that were never there and do not say what they are.
+        invented: batches that were never there and do not say what they are, and those of other logs that are now served.
         outcomes: transactional batches with another outcome, and no step names it.
         errors: what a verification still calls an error, and what a broker would not like.
         refused: why there is no plan; empty where there is one.
@@ -476,7 +488,7 @@ def judge(seed: int, room: Path, *, applies: bool = False) -> Verdict:
         return verdict
     verdict.repair = found
     below = LocalTree(str(root))
-    before = batches_of(below), outcomes(below)
+    before = batches_of(below), outcomes(below), served(below)
     after: Tree = Overlay(below, found.plan.edits)
     _count(verdict, name, before, after)
     if applies and found.plan.steps:
@@ -492,7 +504,7 @@ def judge(seed: int, room: Path, *, applies: bool = False) -> Verdict:
 def _count(
     verdict: Verdict,
     name: str,
-    before: tuple[dict[Batch, list[tuple[str, int]]], dict[Batch, str]],
+    before: tuple[dict[Batch, list[tuple[str, int]]], dict[Batch, str], set[Batch]],
     after: Tree,
 ) -> None:
     repair = verdict.repair
@@ -508,6 +520,8 @@ def _count(
     for batch, places in left.items():
         if batch not in before[0] and batch not in truth and not _is_placeholder(batch):
             verdict.invented.append(f"{name_of(batch)} {len(batch[1])} bytes, at {places}")
+    foreign = served(after) - before[2] - truth.keys()
+    verdict.invented += [f"{name_of(batch)} of another log" for batch in foreign if batch in before[0]]
     texts = " ".join(f"{step.what} {step.why}" for step in (*repair.plan.steps, *repair.left))
     right = outcomes(LocalTree(str(golden.pristine(name))))
     for batch, how in outcomes(after).items():

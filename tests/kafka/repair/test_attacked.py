@@ -26,7 +26,13 @@ def test_a_repair_is_taken_back_byte_for_byte(seed: int, tmp_path: Path) -> None
     judge(seed, tmp_path, applies=True)
 
 
-@pytest.mark.parametrize("seed", [*range(3, 9), *(pytest.param(n, marks=pytest.mark.slow) for n in range(9, 800))])
+FOUND = 5016, 5023, 5117, 5121, 5135, 20051, 20287, 20327, 20352
+"""Damage that repairs made worse once."""
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(3, 9), *(pytest.param(n, marks=pytest.mark.slow) for n in (*range(9, 800), *FOUND))]
+)
 def test_no_repair_loses_or_makes_up_a_whole_batch(seed: int, tmp_path: Path) -> None:
     verdict = judge(seed, tmp_path, applies=seed % 8 == 0)
     assert (verdict.lost, verdict.invented, verdict.outcomes) == ([], [], []), verdict.done

@@ -1,4 +1,4 @@
-"""What was there and is not any more: all segments of a partition, or its directory."""
+"""What was there and is not any more: the first segments of a partition, all of them, or its directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from commands import cli
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.repair.plan import RepairOptions, plan_repair
+from rmqctl.kafka.state.metadata import MetadataImage
+from rmqctl.kafka.state.partition_state import Checkpoints
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
+from rmqctl.kafka.verify.state import read_image
+from rmqctl.release import Release
 
 
 def bad(root: Path, level: str = "full") -> list[tuple[str, str, str]]:
@@ -69,3 +74,67 @@ def test_of_several_directories_each_is_asked(root: Path, tmp_path: Path) -> Non
     (root / "idem-0").rename(other / "idem-0")
     said = CliRunner().invoke(cli, ["verify", f"{root},{other}", "--no-notes"])
     assert "lost" not in said.output
+
+
+# --- first segments ---------------------------------------------------------------------------------
+
+
+def without_first(root: Path, name: str, count: int = 1) -> int:
+    """Remove the first segments of a partition; the base offset of the first that is left."""
+    logs = sorted((root / name).glob("*.log"))
+    for log in logs[:count]:
+        for path in (root / name).glob(f"{log.stem}.*"):
+            path.unlink()
+    return int(logs[count].stem)
+
+
+def image_of(root: Path) -> MetadataImage:
+    directory = read_directory(LocalTree(str(root)))
+    image = read_image(directory, Checkpoints(directory))
+    assert image is not None
+    return image
+
+
+@pytest.mark.parametrize(("name", "count"), [("plain-none-0", 1), ("txn-a-0", 2), ("txn-b-0", 1)])
+def test_first_segments_that_nothing_deleted_are_an_error_and_a_loss(
+    root: Path, name: str, count: int, tmp_path: Path
+) -> None:
+    first = without_first(root, name, count)
+    missing = ("error", "segment.missing", f"{name}/{0:020d}.log")
+    assert bad(root, "quick") == bad(root) == [missing]
+    (tmp_path / "staged").mkdir()
+    plan = plan_repair(read_directory(LocalTree(str(root))), RepairOptions(Release.parse("4.3.1")), tmp_path / "staged")
+    assert plan.plan.steps[0].what == f"bridge offsets 0 to {first - 1} with an empty batch"
+    assert plan.books is not None
+    assert (plan.books.balances, plan.books.loses, plan.after) == (True, first, ())
+    assert "epoch" not in {step.id.partition(".")[0] for step in plan.plan.steps}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"retention.ms": "604800000"},
+        {"retention.ms": "-1", "retention.bytes": "1000"},
+        {"retention.ms": "-1", "cleanup.policy": "compact", "remote.storage.enable": "true"},
+    ],
+)
+def test_first_segments_that_retention_may_have_deleted_are_no_finding(root: Path, settings: dict[str, str]) -> None:
+    image = image_of(root)
+    image.configs["topic", "plain-none"] = settings
+    without_first(root, "plain-none-0")
+    checked = Verification(read_directory(LocalTree(str(root))), VerifyOptions("full"), image=image)
+    assert [f for f in checked.findings() if f.kind.id == "segment.missing"] == []
+
+
+def test_first_segments_that_a_broker_deleted_are_no_finding(root: Path) -> None:
+    """It lets the epochs begin with what is left; deleted files wait for a minute under their new names."""
+    first = without_first(root, "plain-none-0")
+    epochs = root / "plain-none-0" / "leader-epoch-checkpoint"
+    text = epochs.read_text()
+    assert text.splitlines()[2] == "0 0"
+    (root / "plain-none-0" / f"{0:020d}.log.deleted").write_bytes(b"")
+    assert bad(root) == []
+    (root / "plain-none-0" / f"{0:020d}.log.deleted").unlink()
+    epochs.write_text(text.replace("\n0 0\n", f"\n0 {first}\n"))
+    assert bad(root) == []
