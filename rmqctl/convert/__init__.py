@@ -109,4 +109,5 @@ def _sentences(result: Conversion) -> Iterator[str]:
     )
     for _, count, sentence in result.without_twin():
         yield f"  {count:,} {sentence}"
+    yield from result.books.lines()
     yield f"next: rmqctl verify {s['into']}"

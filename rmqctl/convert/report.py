@@ -13,6 +13,7 @@ from rmqctl.errors import Refused
 from rmqctl.files.new_files import Ownership
 from rmqctl.findings import Finding
 from rmqctl.release import Release
+from rmqctl.repair.books import Books
 
 Advance = Callable[[int], object]
 _CHOICE = re.compile(r"\[([^|\]]*)\|([^\]]*)\]")
@@ -79,6 +80,7 @@ class Conversion:
         no_twin: what the other side has no place for: how many by a short name, with a sentence.
         lost: messages that could not be written, each with its place and the reason.
         findings: what could not be read.
+        books: the messages of the source, and those of what was made.
     """
 
     kind: str
@@ -89,6 +91,7 @@ class Conversion:
     no_twin: dict[str, tuple[int, str]] = field(default_factory=dict)
     lost: list[dict[str, Any]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    books: Books = field(default_factory=Books)
 
     def count(self, what: str, number: int, sentence: str) -> None:
         """Note something that has no twin; nothing for none of it.
@@ -138,6 +141,8 @@ class Conversion:
             "no_twin": {what: count for what, (count, _) in self.no_twin.items()},
             "left_out": len(self.lost),
             "findings": len(self.findings),
+            "gives_up": self.books.gives_up,
+            "books": self.books.document(),
         }
 
 

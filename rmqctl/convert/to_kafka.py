@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,20 @@ from formats.kafka.group_messages import OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUE
 from formats.kafka.internal_records import CONSUMER_OFFSETS
 from formats.kafka.messages import encode
 from formats.rocketmq.message import decode_record
+from rmqctl.convert.books import HALF_TOPIC, LIGHT, OP_TOPIC, ConversionLedger, logs_of
 from rmqctl.convert.mapping import inner_fields, is_placeholder, kafka_group, kafka_topic, record_of
 from rmqctl.convert.report import Advance, Conversion, ConvertedQueue, ConvertOptions, check_room
 from rmqctl.errors import Refused
+from rmqctl.files.tree import LocalTree
+from rmqctl.kafka.directory import LogDirectories, read_directory
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig, check_codec
 from rmqctl.kafka.engine.engine import KafkaEngine, check_topic
 from rmqctl.kafka.engine.log import WritableLog
 from rmqctl.kafka.query.key import partition_of_name
 from rmqctl.kafka.reference import Record
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.repair.copied import balance_copy
 from rmqctl.rocketmq.log.record import LogReader, inner_messages, is_inner_batch, open_body
 from rmqctl.rocketmq.salvage.gather import NO_QUEUE, Gathered, Merged, Names, Records, gather, merge
 from rmqctl.rocketmq.state.config import (
@@ -40,9 +46,7 @@ from rmqctl.text import number_of
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 DELAY_GROUP = "rmq-delay-offsets"
 """The group whose offsets say up to where delayed messages were delivered, by level."""
-HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 _LEFT_OUT = frozenset({HALF_TOPIC, OP_TOPIC})
-_LIGHT = "%LMQ%"
 _MADE_BY_BROKERS = frozenset(
     {SCHEDULE_TOPIC, "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC"}
 )
@@ -61,6 +65,7 @@ def to_kafka(store: RocketMQStore, result: Conversion, options: ConvertOptions, 
 
     Raises:
         Refused: brokers of the release do not know the codec.
+        Unbalanced: a message of the source is not there.
         OSError: a directory of the source cannot be read; a file that cannot be is a finding.
     """
     config = EngineConfig(options.release, LogConfig.small() if options.small else LogConfig())
@@ -78,6 +83,10 @@ def to_kafka(store: RocketMQStore, result: Conversion, options: ConvertOptions, 
         _write_offsets(engine, store, result, options)
     result.findings += found.unreadable
     _note_what_stays(store, found, names, result)
+    ledger = ConversionLedger(result, moves=True)
+    made = Replicas(LogDirectories([read_directory(LocalTree(str(result.into)))]))
+    ledger.before, ledger.after = partial(ledger.of_rocketmq, store, found.end), partial(ledger.of_kafka, logs_of(made))
+    result.books = balance_copy(ledger, result.into)
 
 
 class _Writer:
@@ -114,7 +123,7 @@ class _Writer:
                 self.result.queues.append(queue)
 
     def _is_taken(self, topic: str, number: int) -> bool:
-        if topic in _LEFT_OUT or topic.startswith(_LIGHT) or number < 0:
+        if topic in _LEFT_OUT or topic.startswith(LIGHT) or number < 0:
             return False
         try:
             check_topic(kafka_topic(topic))
@@ -253,9 +262,9 @@ def _write_offsets(engine: KafkaEngine, store: RocketMQStore, result: Conversion
         offsets |= {(o.group, o.topic, o.queue_id): o for o in stored_offsets(store)}
     commits = [*offsets.values(), *_delays(store)]
     made = {(queue.topic, queue.number) for queue in result.queues}
-    light = sum(o.topic.startswith(_LIGHT) for o in commits)
+    light = sum(o.topic.startswith(LIGHT) for o in commits)
     result.count("light-queue-offsets", light, "[offset|offsets] in light queues: Kafka has no light queues")
-    stray = [o for o in commits if (o.topic, o.queue_id) not in made and not o.topic.startswith(_LIGHT)]
+    stray = [o for o in commits if (o.topic, o.queue_id) not in made and not o.topic.startswith(LIGHT)]
     result.count("offsets-without-queue", len(stray), "[offset|offsets] of groups in queues that are not in the store")
     commits = [o for o in commits if (o.topic, o.queue_id) in made]
     if not commits:
@@ -318,7 +327,7 @@ def _note_what_stays(store: RocketMQStore, found: Gathered, names: Names, result
         waiting,
         f"delayed [message waits|messages wait] in {SCHEDULE_TOPIC}: Kafka delivers nothing later",
     )
-    light = sum(topic.startswith(_LIGHT) for topic, _ in found.ends)
+    light = sum(topic.startswith(LIGHT) for topic, _ in found.ends)
     result.count(
         "light-queues",
         light,

@@ -8,11 +8,13 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from formats.kafka.internal_records import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from formats.kafka.record_batch import Attributes
+from rmqctl.convert.books import ConversionLedger, Decided, logs_of
 from rmqctl.convert.mapping import NoTwin, kafka_topic, message_of, rocketmq_group, rocketmq_topic
 from rmqctl.convert.report import Advance, Conversion, ConvertedQueue, ConvertOptions, check_room
 from rmqctl.convert.to_kafka import DELAY_GROUP, SCHEDULE_TOPIC
@@ -30,6 +32,7 @@ from rmqctl.kafka.state.internal_topics import group_offsets
 from rmqctl.kafka.state.partition_state import PartitionLog, Spans
 from rmqctl.kafka.state.producers import ProducerReplay
 from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.repair.copied import balance_copy
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import MessageRefused, check_topic
@@ -38,6 +41,7 @@ from rmqctl.rocketmq.engine.topic_table import save_config, versioned
 from rmqctl.rocketmq.salvage.salvage import MOST_PLACEHOLDERS, Writer
 from rmqctl.rocketmq.state.config import CONFIG
 from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
+from rmqctl.rocketmq.store.locate import open_store_at
 
 _WINDOW, _LEAST_WINDOW, _MEMORY = 8 << 20, 256 << 10, 256 << 20
 _MOST_BODY = 64 << 20
@@ -67,6 +71,11 @@ class _Source:
         """The first offset that is not decided."""
         return self.replay.stable_offset(self.queue.end)
 
+    @property
+    def decided(self) -> Decided:
+        """What consumers of committed records get of it."""
+        return Decided(self.start, self.stable, Spans(self.replay.aborted))
+
     def place_of(self, offset: int) -> int:
         """Where a consumer that is at an offset of the partition goes on in a queue that is numbered again."""
         return bisect_left(self.kept, offset)
@@ -76,6 +85,7 @@ def to_rocketmq(replicas: Replicas, result: Conversion, options: ConvertOptions,
     """Write the store.
 
     Raises:
+        Unbalanced: a record of the source is not there.
         OSError: a directory of the source cannot be read; a file that cannot be is a finding.
     """
     config = StoreConfig.small(commit_log_file_size=_SMALL_LOG) if options.small else StoreConfig()
@@ -103,6 +113,11 @@ def to_rocketmq(replicas: Replicas, result: Conversion, options: ConvertOptions,
         )
     _write_groups(replicas, sources, result, config, renumber=options.renumber)
     _note_what_stays(replicas, sources, result)
+    ledger = ConversionLedger(result, moves=options.renumber)
+    decided = {(s.queue.topic, s.queue.number): s.decided for s in sources}
+    ledger.before = partial(ledger.of_kafka, logs_of(replicas), decided)
+    ledger.after = partial(ledger.of_rocketmq, open_store_at(str(result.into)))
+    result.books = balance_copy(ledger, result.into)
     if options.renumber:
         for source in sources:
             source.queue.end = source.queue.messages

@@ -132,6 +132,7 @@ def _holders(missing: Rows, after: _Pile) -> Rows:
     found = np.empty(len(missing), WHOLE)
     found["file"] = -1
     for rows in after if len(missing) else ():
+        rows = rows[rows["records"] >= 0]  # a placeholder has nobody's place
         rows = rows[np.argsort(rows["place"])]
         at = np.minimum(np.searchsorted(rows["place"], missing["place"]), max(len(rows) - 1, 0))
         same = rows["place"][at] == missing["place"] if len(rows) else np.zeros(len(missing), np.bool_)

@@ -115,20 +115,9 @@ class SalvageLedger:
     # --- records ------------------------------------------------------------------------------------------
 
     def _rows(self, number: int, file: StoreFile) -> Iterator[Rows]:
-        """Yield the whole records of a file: those of the chain, then those that lie where it has none."""
-        between = list[tuple[int, int]]()
-        with closing(file.open()) as source:
-            for block in scan(source, Extent(file.name, file.base, size=file.size)):
-                ok = crc_flags(block)[1]
-                bad = np.flatnonzero(~ok)
-                ends = block.position[bad] + block.total_size[bad]
-                between += zip(block.position[bad].tolist(), ends.tolist(), strict=True)
-                between += [(gap.position, gap.end) for gap in block.gaps]
-                between += [(blank.position, blank.end) for blank in block.blanks]
-                yield self._columns(number, block.take(ok))
-                self.advance(len(block.data))
-            for found in outermost(source, file.base, between):
-                yield self._columns(number, block_of(found, file.name, file.base))
+        for block in whole_blocks(file):
+            yield self._columns(number, block)
+            self.advance(int(block.total_size.sum()))
 
     def _columns(self, number: int, block: Block) -> Rows:
         topics = self._topics.numbers(block.data, block.topic_at, block.topic_size)
@@ -165,6 +154,21 @@ def _message(fields: Mapping[str, Any]) -> tuple[Any, ...]:
 
 _AFTER_HOSTS = 12
 """Bytes of the last two header fields: the place of a half message, and BODYLEN."""
+
+
+def whole_blocks(file: StoreFile) -> Iterator[Block]:
+    """Yield the whole records of a file of a log: those of the chain, then those that lie where it has none."""
+    between = list[tuple[int, int]]()
+    with closing(file.open()) as source:
+        for block in scan(source, Extent(file.name, file.base, size=file.size)):
+            ok = crc_flags(block)[1]
+            bad = block.take(~ok)
+            between += zip(bad.position.tolist(), (bad.position + bad.total_size).tolist(), strict=True)
+            between += [(gap.position, gap.end) for gap in block.gaps]
+            between += [(blank.position, blank.end) for blank in block.blanks]
+            yield block.take(ok)
+        for found in outermost(source, file.base, between):
+            yield block_of(found, file.name, file.base)
 
 
 def sound_text(text: bytes) -> bytes:
