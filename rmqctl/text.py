@@ -142,7 +142,7 @@ def raw(value: Text | int | None) -> bytes:
     if isinstance(value, dict):
         import base64
 
-        return base64.b64decode(value["base64"])
+        return base64.b64decode(value["base64"]) if "base64" in value else f"sha256:{value['sha256']}".encode()
     return str(value).encode("utf-8", "surrogateescape")
 
 

@@ -223,8 +223,8 @@ class Block:
         for row in np.flatnonzero(self.is_legacy & (self["codec"] != 0)).tolist():
             raw = self.raw(row)
             try:
-                _, inner = unwrap(raw, read_message(raw, 0, len(raw)))
-                first[row], count[row] = inner[0].offset, len(inner)
+                inner = unwrap(raw, read_message(raw, 0, len(raw)))
+                first[row], count[row] = inner.first, len(inner)
             except DecodeError:
                 count[row] = -1
         return first, count

@@ -6,7 +6,7 @@ and a stream of few bytes that would fill the memory stops at the limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -16,13 +16,15 @@ from formats.kafka.record_batch import Codec
 INFLATE_LIMIT = 128 << 20
 """Bytes that one batch may become; brokers accept batches of 1 MiB by default, compressed."""
 
-Buffer = bytes | memoryview
+Buffer = bytes | bytearray | memoryview
 
 _XERIAL = b"\x82SNAPPY\0"
 _XERIAL_HEAD = 16
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_CONTENT_SIZE, _LZ4_DICTIONARY = 0x08, 0x01
-_PIECE = 1 << 12  # a block of 4 bytes may become 128 KiB
+_PIECE, _LITTLE = 1 << 12, 1 << 8
+"""Bytes of zstd at a time, and where they become very many: a block of 4 bytes may become 128 KiB."""
+_STEP = 1 << 20
 _XERIAL_VERSIONS = b"\0\0\0\1\0\0\0\1"
 _SNAPPY_BLOCK = 32 << 10
 _GZIP_WBITS = 31
@@ -71,41 +73,58 @@ def _too_much(limit: int) -> DecodeError:
     return DecodeError(f"inflates to more than {limit} bytes, which is not done")
 
 
-def _gunzip(data: Buffer, limit: int) -> bytes:
+def _joined(pieces: Iterator[bytes], limit: int) -> Buffer:
+    """Return what a stream gives, in one buffer that grows: copies of all its pieces would need the room twice."""
+    first = next(pieces, b"")
+    if len(first) > limit:
+        raise _too_much(limit)
+    whole = bytearray()
+    for piece in pieces:
+        whole = whole or bytearray(first)
+        if len(whole) + len(piece) > limit:
+            raise _too_much(limit)
+        whole += piece
+    return whole or first
+
+
+def _gunzip(data: Buffer, limit: int) -> Buffer:
+    return _joined(_gunzipped(data), limit)
+
+
+def _gunzipped(data: Buffer) -> Iterator[bytes]:
     from isal import isal_zlib
 
-    parts, left = [], limit
     while True:
         stream = isal_zlib.decompressobj(wbits=31)
-        part = stream.decompress(data, left + 1)
-        left -= len(part)
-        parts.append(part)
-        if left < 0:
-            raise _too_much(limit)
-        if not stream.eof:
-            raise DecodeError("gzip: the stream is cut")
+        while not stream.eof:
+            piece = stream.decompress(data, _STEP)
+            data = stream.unconsumed_tail
+            if not piece and not stream.eof:
+                raise DecodeError("gzip: the stream is cut")
+            yield piece
         data = stream.unused_data
         if data[:2] != b"\x1f\x8b":  # another member follows, or something that readers pass over
-            break
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+            return
 
 
-def _unsnappy(data: Buffer, limit: int) -> bytes:
+def _unsnappy(data: Buffer, limit: int) -> Buffer:
     """Blocks in xerial's framing, or one raw block, as some clients not in Java write it."""
     if bytes(data[:8]) != _XERIAL:
         return _snappy_block(data, limit)
     if len(data) < _XERIAL_HEAD:
         raise DecodeError("snappy: the stream is cut")
-    parts, at, left = [], _XERIAL_HEAD, limit
+    return _joined(_snappy_blocks(data, limit), limit)
+
+
+def _snappy_blocks(data: Buffer, limit: int) -> Iterator[bytes]:
+    at = _XERIAL_HEAD
     while at < len(data):
         size = int.from_bytes(data[at : at + 4], "big", signed=True)
         at += 4
         if size < 0 or at + size > len(data):
             raise DecodeError(f"snappy: a block of {size} bytes, {len(data) - at} are left")
-        part = _snappy_block(data[at : at + size], left)
-        left, at = left - len(part), at + size
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        yield _snappy_block(data[at : at + size], limit)
+        at += size
 
 
 def _snappy_block(data: Buffer, limit: int) -> bytes:
@@ -132,20 +151,23 @@ def _snappy() -> Any:
     return pa.Codec("snappy")
 
 
-def _unlz4(data: Buffer, magic: int, limit: int) -> bytes:
+def _unlz4(data: Buffer, magic: int, limit: int) -> Buffer:
     from lz4.frame import LZ4FrameDecompressor
 
     if bytes(data[:4]) != _LZ4_MAGIC or len(data) < 7:
         raise DecodeError("lz4: no frame starts here")
     if magic == 0:
         data = _with_header_checksum(bytes(data))
-    stream = LZ4FrameDecompressor()
-    inflated: bytes = stream.decompress(data, max_length=limit + 1)
-    if len(inflated) > limit:
-        raise _too_much(limit)
-    if not stream.eof:
-        raise DecodeError("lz4: the frame is cut")
-    return inflated
+    return _joined(_lz4_pieces(LZ4FrameDecompressor(), data), limit)
+
+
+def _lz4_pieces(stream: Any, data: Buffer) -> Iterator[bytes]:
+    while not stream.eof:
+        piece: bytes = stream.decompress(data, max_length=_STEP)
+        if stream.needs_input and not stream.eof:
+            raise DecodeError("lz4: the frame is cut")
+        yield piece
+        data = b""  # the stream has kept what it did not use
 
 
 def _with_header_checksum(frame: bytes) -> bytes:
@@ -170,16 +192,18 @@ def _xxh32(data: bytes) -> int:
     return total
 
 
-def _unzstd(data: Buffer, limit: int) -> bytes:
-    stream, parts, left = _zstd()().decompressobj(), [], limit
-    for at in range(0, len(data), _PIECE):
-        part = stream.decompress(data[at : at + _PIECE])
-        left -= len(part)
-        parts.append(part)
-        if left < 0:
-            raise _too_much(limit)
+def _unzstd(data: Buffer, limit: int) -> Buffer:
+    return _joined(_zstd_pieces(_zstd()().decompressobj(), data), limit)
+
+
+def _zstd_pieces(stream: Any, data: Buffer) -> Iterator[bytes]:
+    at, size = 0, _LITTLE
+    while at < len(data):
+        piece = stream.decompress(data[at : at + size])
+        at, size = at + size, _LITTLE if len(piece) > _STEP else _PIECE
+        yield piece
         if stream.eof:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return
     raise DecodeError("zstd: the frame is cut")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from formats.errors import DecodeError
@@ -75,8 +76,33 @@ def read_message(data: Buffer, position: int, end: int) -> Message:
     )  # fmt: skip
 
 
-def unwrap(data: Buffer, wrapper: Message, limit: int = INFLATE_LIMIT) -> tuple[Buffer, list[Message]]:
-    """Return the inner messages of a wrapper, offsets absolute and timestamps as readers see them, and their bytes.
+@dataclass(frozen=True, slots=True)
+class InnerMessages:
+    """The messages of a wrapper, offsets absolute and timestamps as readers see them; read again by each pass.
+
+    Attributes:
+        data: their bytes, decompressed.
+        first: offset of the first.
+    """
+
+    wrapper: Message
+    data: Buffer
+    first: int
+    _count: int
+    _base: int
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Message]:
+        stamped = self.wrapper.magic == 1 and self.wrapper.attributes & _LOG_APPEND_TIME
+        for message in _framed(self.data):
+            time = self.wrapper.timestamp if stamped and message.magic == 1 else message.timestamp
+            yield message._replace(offset=message.offset + self._base, timestamp=time)
+
+
+def unwrap(data: Buffer, wrapper: Message, limit: int = INFLATE_LIMIT) -> InnerMessages:
+    """Return the inner messages of a wrapper, all of which can be read.
 
     Raises:
         DecodeError: the value is null or does not inflate, holds no message, or one that is compressed itself.
@@ -87,18 +113,14 @@ def unwrap(data: Buffer, wrapper: Message, limit: int = INFLATE_LIMIT) -> tuple[
         raise DecodeError("zstd is not for messages of magic 0 and 1")
     value = data[wrapper.value_at : wrapper.value_at + wrapper.value_size]
     inflated = inflate(wrapper.codec, value, wrapper.magic, limit)
-    inner = list(_framed(inflated))
-    if not inner:
+    first, last, count = 0, 0, 0
+    for message in _framed(inflated):
+        last, count = message.offset, count + 1
+        first = first if count > 1 else last
+    if not count:
         raise DecodeError("a compressed message without messages inside")
-    base = _base_offset(wrapper, inner[-1].offset)
-    stamped = wrapper.magic == 1 and wrapper.attributes & _LOG_APPEND_TIME
-    return inflated, [
-        message._replace(
-            offset=message.offset + base,
-            timestamp=wrapper.timestamp if stamped and message.magic == 1 else message.timestamp,
-        )
-        for message in inner
-    ]
+    base = _base_offset(wrapper, last)
+    return InnerMessages(wrapper, inflated, first + base, count, base)
 
 
 def _framed(data: Buffer) -> Iterator[Message]:

@@ -7,20 +7,21 @@ is decoded again by :mod:`rmqctl.kafka.reference`, which keeps what comes before
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from formats.errors import DecodeError
-from formats.kafka.record_batch import HEADER_SIZE, Attributes, Codec
+from formats.kafka.record_batch import HEADER_SIZE, MAGIC_AT, Attributes, Codec
 from rmqctl.kafka import reference
 from rmqctl.kafka.block import SLACK, Block, Bytes8, Flags, Ints, sequences
-from rmqctl.kafka.codecs import INFLATE_LIMIT, inflate
-from rmqctl.kafka.legacy import read_message, unwrap
+from rmqctl.kafka.codecs import INFLATE_LIMIT, Buffer, inflate
+from rmqctl.kafka.legacy import InnerMessages, Message, read_message, unwrap
 from rmqctl.kafka.varints import Varints, takes_more_than
 
 GROUP_BYTES = 16 << 20
@@ -103,15 +104,23 @@ class Records:
 
 
 def records_of(block: Block, limit: int = INFLATE_LIMIT) -> Iterator[Records]:
-    """Yield the records of all batches of a block, in groups bounded in bytes and records.
+    """Yield the records of all batches of a block in order, in groups bounded in bytes and records.
 
-    Control records and batches whose CRC is wrong are decoded too; filter the block to leave them out.
+    Control records and batches whose CRC is wrong are decoded too; filter the block to leave them out. A batch of very
+    many records goes on from group to group; what stopped its decoding is a failure of the last of them.
 
     Args:
         limit: bytes that one batch may inflate to; one that would be larger is a failure.
     """
     for start, stop in _groups(block):
-        yield _Group(block, start, stop, limit).records()
+        yield from _Group(block, start, stop, limit).records()
+
+
+def records_in(batch: bytes, limit: int = INFLATE_LIMIT) -> Iterator[Records]:
+    """Yield the records of one whole batch of any magic, as :func:`records_of` does."""
+    data, at = np.frombuffer(batch, np.uint8), np.zeros(1, np.int64)
+    magic = data[MAGIC_AT : MAGIC_AT + 1].view(np.int8).astype(np.int64)
+    yield from records_of(Block("", 0, data, at, at + len(batch), magic, at == 0), limit)
 
 
 def _groups(block: Block) -> Iterator[tuple[int, int]]:
@@ -126,25 +135,101 @@ def _groups(block: Block) -> Iterator[tuple[int, int]]:
     yield from zip([0, *bounds.tolist()], [*bounds.tolist(), len(block)], strict=True)
 
 
+_TOGETHER, _WRAPPED, _ALONE, _COMPRESSED = range(4)
+"""How batches are decoded: side by side, message by message, in several groups, and apart from messages."""
+
+
 class _Group:
-    """Some neighbouring batches of a block, decoded into one :class:`Records`."""
+    """Some neighbouring batches of a block, decoded into one :class:`Records`, or several where they become large."""
 
     def __init__(self, block: Block, start: int, stop: int, limit: int) -> None:
         self.block, self.limit = block, limit
         self.rows = np.arange(start, stop)
         self.failures: dict[int, DecodeError] = {}
 
-    def records(self) -> Records:
-        legacy = self.block.is_legacy[self.rows]
+    def records(self) -> Iterator[Records]:
+        ways = self._ways()
+        bounds = [0, *(np.flatnonzero(np.diff(ways)) + 1).tolist(), len(ways)]
+        for start, stop in pairwise(bounds):
+            rows = self.rows[start:stop]
+            match ways[start]:
+                case way if way == _WRAPPED:
+                    yield from self._singly(rows)
+                case way if way == _ALONE:
+                    for row in rows.tolist():
+                        at = int(self.block.at[row])
+                        yield from self._large(row, self.block.padded, at + HEADER_SIZE, at + int(self.block.size[row]))
+                case _:
+                    yield from self._together(rows)
+
+    def _ways(self) -> Ints:
+        """How each batch is decoded, by what it holds and what stands around it."""
+        block, rows = self.block, self.rows
+        legacy, packed = block.is_legacy[rows], block["codec"][rows] != 0
+        counts = block.size[rows] // _MIN_RECORD
+        if not legacy.all():
+            counts = np.minimum(counts, block["records_count"][rows])
+        large = ~legacy & ~packed & ((counts > GROUP_RECORDS) | (block.size[rows] > GROUP_BYTES))
+        ways = np.where(large, _ALONE, _TOGETHER)
+        if legacy.any():
+            ways[packed & (ways == _TOGETHER)] = _COMPRESSED
+            ways[legacy & (packed | (block.size[rows] > GROUP_BYTES))] = _WRAPPED
+        return ways
+
+    def _together(self, rows: Ints) -> Iterator[Records]:
+        legacy = self.block.is_legacy[rows]
         if not legacy.any():
-            return self._modern(self.rows)
-        modern, old = self.rows[~legacy], self.rows[legacy]
-        return _merged([*([self._modern(modern)] if len(modern) else []), self._singly(old)])
+            yield from self._modern(rows)
+        else:
+            yield _merged([*self._modern(rows[~legacy]), *self._singly(rows[legacy])])
 
     # --- batches of magic 2 -----------------------------------------------------------------------
 
-    def _modern(self, rows: Ints) -> Records:
-        data, start, end = self._payloads(rows)
+    def _modern(self, rows: Ints) -> Iterator[Records]:
+        """Yield the records of batches with few of them each."""
+        block = self.block
+        codec = block["codec"][rows]
+        if not codec.any():
+            if len(rows):
+                start = block.at[rows] + HEADER_SIZE
+                yield self._decoded(rows, block.padded, start, block.at[rows] + block.size[rows])
+            return
+        counts = block["records_count"][rows].tolist()
+        kept, parts, size, total = list[int](), list[Any](), 0, 0
+        for row, count in zip(rows.tolist(), counts, strict=True):
+            part = self._inflated(row)
+            count = min(max(count, 0), len(part) // _MIN_RECORD)
+            if kept and (size + len(part) > GROUP_BYTES or total + count > GROUP_RECORDS):
+                yield self._joined(kept, parts)
+                kept, parts, size, total = [], [], 0, 0
+            if len(part) > GROUP_BYTES or count > GROUP_RECORDS:
+                end = len(part)
+                yield from self._large(row, _padded(part), 0, end)
+            else:
+                kept.append(row)
+                parts.append(part)
+                size, total = size + len(part), total + count
+            del part  # the next may be as large
+        if kept:
+            yield self._joined(kept, parts)
+
+    def _inflated(self, row: int) -> Buffer:
+        """Return the bytes of the records of a batch; none where they cannot be had, which is a failure."""
+        at = int(self.block.at[row])
+        stored = memoryview(self.block.data)[at + HEADER_SIZE : at + int(self.block.size[row])]  # type: ignore[arg-type]
+        try:
+            return inflate(int(self.block["codec"][row]), stored, limit=self.limit)
+        except DecodeError as error:
+            self.failures[row] = error
+            return b""
+
+    def _joined(self, rows: list[int], parts: list[Any]) -> Records:
+        sizes = np.array([len(part) for part in parts], np.int64)
+        end = np.cumsum(sizes)
+        data = np.frombuffer(b"".join([*parts, bytes(SLACK)]), np.uint8)
+        return self._decoded(np.array(rows, np.int64), data, end - sizes, end)
+
+    def _decoded(self, rows: Ints, data: Bytes8, start: Ints, end: Ints) -> Records:
         count = self.block["records_count"][rows]
         lost = (count < 0) | (count * _MIN_RECORD > end - start) | np.isin(rows, list(self.failures))
         sound = np.flatnonzero(~lost)
@@ -153,31 +238,35 @@ class _Group:
         broken[batch[decoded.bad]] = True
         lost[sound[broken]] = True
         keep = ~broken[batch]
+        doubtful = [row for row in rows[lost].tolist() if row not in self.failures]
         found = self._columns(data, rows[sound[batch]], decoded)
         if keep.all() and not lost.any():
             return found
-        doubtful = [row for row in rows[lost].tolist() if row not in self.failures]
-        return _merged([found.take(keep), self._singly(np.array(doubtful, np.int64))])
+        return _merged([found.take(keep), *self._singly(np.array(doubtful, np.int64))])
 
-    def _payloads(self, rows: Ints) -> tuple[Bytes8, Ints, Ints]:
-        """Bytes that hold the records of all the batches in order, and where those of each begin and end."""
-        block = self.block
-        codec = block["codec"][rows]
-        if not codec.any():
-            return block.padded, block.at[rows] + HEADER_SIZE, block.at[rows] + block.size[rows]
-        view = memoryview(block.data)  # type: ignore[arg-type]
-        parts: list[Any] = []
-        for row, number in zip(rows.tolist(), codec.tolist(), strict=True):
-            at = int(block.at[row])
-            payload = view[at + HEADER_SIZE : at + int(block.size[row])]
-            try:
-                parts.append(inflate(number, payload, limit=self.limit))
-            except DecodeError as error:
-                self.failures[row] = error
-                parts.append(b"")
-        sizes = np.array([len(part) for part in parts], np.int64)
-        end = np.cumsum(sizes)
-        return np.frombuffer(b"".join([*parts, bytes(SLACK)]), np.uint8), end - sizes, end
+    def _large(self, row: int, data: Bytes8, at: int, end: int) -> Iterator[Records]:
+        """Yield the records of a batch of very many or very large ones, some at a time."""
+        view: Any = memoryview(data)  # type: ignore[arg-type]
+        count, done = int(self.block["records_count"][row]), 0
+        while done < count:
+            some = min(count - done, GROUP_RECORDS)
+            decoded, after = _stretch(data, at, end, some)
+            if decoded is None:
+                places = list[reference.Places]()
+                try:
+                    places.extend(islice(reference.places(view, at, end, count, done), some))
+                except DecodeError as error:
+                    self.failures[row] = error
+                decoded, after = _fields_at(places), places[-1].end if places else at
+            at, done, failed = after, done + some, row in self.failures
+            yield self._columns(data, np.full(len(decoded.key_at), row), decoded)
+            if failed:
+                return
+        try:
+            next(reference.places(view, at, end, count, max(count, 0)), None)
+        except DecodeError as error:
+            self.failures[row] = error
+            yield self._columns(data, _NONE, _fields(data, _NONE, _NONE))
 
     def _columns(self, data: Bytes8, batch: Ints, decoded: _Fields) -> Records:
         block = self.block
@@ -188,37 +277,46 @@ class _Group:
         return Records(
             block, data, batch, block["base_offset"][batch] + decoded.offset_delta, timestamp,
             sequences(block["base_sequence"][batch], decoded.offset_delta), decoded.key_at, decoded.key_size,
-            decoded.value_at, decoded.value_size, decoded.header_count, decoded.headers, self.failures,
+            decoded.value_at, decoded.value_size, decoded.header_count, decoded.headers, self._taken_failures(),
         )  # fmt: skip
+
+    def _taken_failures(self) -> dict[int, DecodeError]:
+        """Return what failed since the last records were given."""
+        taken, self.failures = self.failures, {}
+        return taken
 
     # --- one batch at a time ----------------------------------------------------------------------
 
-    def _singly(self, rows: Ints) -> Records:
+    def _singly(self, rows: Ints) -> Iterator[Records]:
         """Messages of magic 0 and 1, and batches that do not add up."""
-        single = _Singles(self.block, self.failures, self.limit)
+        single = _Singles(self.block, self.limit)
         for row in rows.tolist():
-            single.add(row)
-        return single.records()
+            yield from single.add(row)
+        yield single.taken()
 
 
 class _Singles:
     """Records collected one batch at a time; their keys and values get bytes of their own."""
 
-    def __init__(self, block: Block, failures: dict[int, DecodeError], limit: int) -> None:
-        self.block, self.failures, self.limit = block, failures, limit
+    def __init__(self, block: Block, limit: int) -> None:
+        self.block, self.limit = block, limit
+        self.failures: dict[int, DecodeError] = {}
         self.parts: list[Any] = []
         self.size = 0
         self.numbers: list[tuple[int, ...]] = []
         self.headers: list[tuple[int, int, int, int]] = []
 
-    def add(self, row: int) -> None:
+    def add(self, row: int) -> Iterator[Records]:
+        """Collect the records of a batch; what is enough for a group is yielded."""
         try:
             if self.block.is_legacy[row]:
-                self._add_messages(row)
+                yield from self._add_messages(row)
             else:
                 self._add_batch(row)
         except DecodeError as error:
             self.failures[row] = error
+        if self.size > GROUP_BYTES or len(self.numbers) >= GROUP_RECORDS:
+            yield self.taken()
 
     def _keep(self, data: Any) -> int:
         """Keep bytes; where they begin."""
@@ -226,17 +324,35 @@ class _Singles:
         self.parts.append(data)
         return begin
 
-    def _add_messages(self, row: int) -> None:
-        raw: Any = self.block.raw(row)
-        outer = read_message(raw, 0, len(raw))
-        inner = [outer]
+    def _add_messages(self, row: int) -> Iterator[Records]:
+        at, size = int(self.block.at[row]), int(self.block.size[row])
+        raw: Any = memoryview(self.block.data)[at : at + size]  # type: ignore[arg-type]
+        outer = read_message(raw, 0, size)
+        inner: Iterable[Message] = [outer]
         if outer.codec != Codec.NONE:
-            raw, inner = unwrap(raw, outer, self.limit)
+            inner = unwrap(raw, outer, self.limit)
+            raw = inner.data
+        if len(raw) > GROUP_BYTES:
+            yield self.taken()
+            whole, begin = self.block.padded, at
+            if isinstance(inner, InnerMessages):
+                whole, begin, size = _padded(raw), 0, len(raw)
+                inner = replace(inner, data=memoryview(whole)[:size])  # type: ignore[arg-type]
+            del raw
+            for number, message in enumerate(inner, 1):
+                self._add_message(row, message, begin)
+                if number % GROUP_RECORDS == 0:
+                    yield self.taken(whole)
+            yield self.taken(whole)
+            return
         begin = self._keep(raw)
-        for m in inner:
-            self.numbers.append(
-                (row, m.offset, m.timestamp, -1, begin + m.key_at, m.key_size, begin + m.value_at, m.value_size, 0)
-            )
+        for message in inner:
+            self._add_message(row, message, begin)
+
+    def _add_message(self, row: int, m: Message, begin: int) -> None:
+        self.numbers.append(
+            (row, m.offset, m.timestamp, -1, begin + m.key_at, m.key_size, begin + m.value_at, m.value_size, 0)
+        )
 
     def _add_batch(self, row: int) -> None:
         block = self.block
@@ -257,12 +373,28 @@ class _Singles:
             )  # fmt: skip
             self.headers += moved
 
-    def records(self) -> Records:
+    def taken(self, data: Bytes8 | None = None) -> Records:
+        """Return what was collected, and begin again.
+
+        Args:
+            data: where keys and values lie, if not in the bytes that were kept.
+        """
         numbers = np.array(self.numbers, np.int64).reshape(-1, 9)
         headers = np.array(self.headers, np.int64).reshape(-1, 4)
-        data = np.frombuffer(b"".join([*self.parts, bytes(SLACK)]), np.uint8)
+        if data is None:
+            data = np.frombuffer(b"".join([*self.parts, bytes(SLACK)]), np.uint8)
         columns = dict(zip((*_NUMBERS, "header_count"), numbers.T, strict=True))
-        return Records(self.block, data, **columns, headers=headers, failures=self.failures)
+        found = Records(self.block, data, **columns, headers=headers, failures=self.failures)
+        self.failures, self.parts, self.size, self.numbers, self.headers = {}, [], 0, [], []
+        return found
+
+
+def _padded(data: Buffer) -> Bytes8:
+    """Return inflated bytes with the slack after them; in their own buffer where that can grow."""
+    if isinstance(data, bytearray):
+        data += bytes(SLACK)
+        return np.frombuffer(data, np.uint8)
+    return np.frombuffer(b"".join([data, bytes(SLACK)]), np.uint8)
 
 
 def _wrapped(value: int) -> int:
@@ -286,7 +418,8 @@ def _merged(parts: list[Records]) -> Records:
     whole = Records(
         first.block, np.concatenate([part.data for part in parts]), **joined,
         header_count=np.concatenate([count for _, count, _ in shifted]),
-        headers=np.concatenate([headers for _, _, headers in shifted]), failures=first.failures,
+        headers=np.concatenate([headers for _, _, headers in shifted]),
+        failures={row: error for part in parts for row, error in part.failures.items()},
     )  # fmt: skip
     return whole.take(np.argsort(whole.batch, kind="stable"))
 
@@ -337,9 +470,33 @@ def _checked(
     return bodies, ends, batch, broken
 
 
-def _walk(data: Bytes8, at: int, limit: int, starts: Ints, place: int, count: int) -> None:
+def _stretch(data: Bytes8, at: int, end: int, count: int) -> tuple[_Fields | None, int]:
+    """Return the fields of the next records of a batch whose bytes end at ``end``, and where those after them begin;
+    None where they do not add up.
+    """
+    starts, one = np.empty(count, np.int64), np.ones(1, np.int64)
+    after = _walk(data, at, end, starts, 0, count)
+    if after > end:
+        return None, at
+    bodies, ends, _, broken = _checked(Varints(data), starts, one - 1, one * after, one * count, one * at)
+    fields = _fields(data, bodies, ends)
+    return (None, at) if broken.any() or len(fields.bad) else (fields, after)
+
+
+def _fields_at(places: list[reference.Places]) -> _Fields:
+    """Return the fields of records that the reference has read."""
+    count = np.array([len(p.headers) for p in places], np.int64)
+    headers = np.array([four for p in places for four in p.headers], np.int64).reshape(-1, 4)
+    numbers = np.array([p[:6] for p in places], np.int64).reshape(-1, 6)
+    offset_delta, timestamp_delta, key_at, key_size, value_at, value_size = numbers.T
+    return _Fields(
+        timestamp_delta, offset_delta, key_at, key_size, value_at, value_size, count, headers, _NONE
+    )  # fmt: skip
+
+
+def _walk(data: Bytes8, at: int, limit: int, starts: Ints, place: int, count: int) -> int:
     """Find the starts of the records of one batch, record by record, where too few batches are left to go in
-    lockstep.
+    lockstep; where the next begins, above ``limit`` where they are more than it holds.
     """
     view = memoryview(data)  # type: ignore[arg-type]
     found = []
@@ -362,6 +519,7 @@ def _walk(data: Bytes8, at: int, limit: int, starts: Ints, place: int, count: in
             break
     starts[place : place + len(found)] = found
     starts[place + len(found) : place + count] = limit
+    return at
 
 
 # --- the fields of records ----------------------------------------------------------------------------

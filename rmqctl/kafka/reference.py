@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from formats.errors import DecodeError
@@ -30,7 +30,9 @@ class Record(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where the parts of a record lie in the decompressed records of its batch, bytes; sizes are -1 for null."""
+    """Where the parts of a record lie in the decompressed records of its batch, and where it ends, bytes; sizes are -1
+    for null.
+    """
 
     offset_delta: int
     timestamp_delta: int
@@ -39,6 +41,7 @@ class Places(NamedTuple):
     value_at: int
     value_size: int
     headers: tuple[tuple[int, int, int, int], ...]
+    end: int
 
 
 def records_of_batch(batch: bytes, limit: int = INFLATE_LIMIT) -> Iterator[Record]:
@@ -53,7 +56,7 @@ def records_of_batch(batch: bytes, limit: int = INFLATE_LIMIT) -> Iterator[Recor
     head = header_plan().unpack_from(batch)[0]
     payload = inflate(head["attributes"] & Attributes.CODEC, memoryview(batch)[HEADER_SIZE:], limit=limit)
     stamped = head["attributes"] & Attributes.LOG_APPEND_TIME
-    for at in places(bytes(payload), 0, len(payload), head["records_count"]):
+    for at in places(payload, 0, len(payload), head["records_count"]):
         yield Record(
             head["base_offset"] + at.offset_delta,
             head["max_timestamp"] if stamped else head["base_timestamp"] + at.timestamp_delta,
@@ -67,9 +70,10 @@ def records_of_batch(batch: bytes, limit: int = INFLATE_LIMIT) -> Iterator[Recor
 def _messages(batch: bytes, limit: int) -> Iterator[Record]:
     outer = read_message(batch, 0, len(batch))
     data: Buffer = batch
-    inner: list[Message] = [outer]
+    inner: Iterable[Message] = [outer]
     if outer.codec != Codec.NONE:
-        data, inner = unwrap(batch, outer, limit)
+        inner = unwrap(batch, outer, limit)
+        data = inner.data
     for message in inner:
         key, value = _cut(data, message.key_at, message.key_size), _cut(data, message.value_at, message.value_size)
         yield Record(message.offset, message.timestamp, -1, key, value)
@@ -86,15 +90,18 @@ def sequence_of(base: int, delta: int) -> int:
     return base + delta if base + delta <= INT_MAX else base + delta - INT_MAX - 1
 
 
-def places(data: bytes, at: int, end: int, count: int) -> Iterator[Places]:
+def places(data: Buffer, at: int, end: int, count: int, first: int = 0) -> Iterator[Places]:
     """Yield the records that lie in ``data[at:end]``, which must be exactly ``count``.
+
+    Args:
+        first: how many of these lie before ``at``.
 
     Raises:
         DecodeError: after the records that could be read, what stopped it.
     """
     if count < 0:
         raise DecodeError(f"the batch states {count} records", field="records_count")
-    for number in range(count):
+    for number in range(first, count):
         if at >= end:
             raise DecodeError(f"{count} records are stated, but the bytes end after {number}", offset=at)
         length, at = varint(data, at, end)
@@ -108,7 +115,7 @@ def places(data: bytes, at: int, end: int, count: int) -> Iterator[Places]:
         )
 
 
-def _record(data: bytes, at: int, end: int) -> Places:
+def _record(data: Buffer, at: int, end: int) -> Places:
     timestamp_delta, at = varint(data, at + 1, end, 10)
     offset_delta, at = varint(data, at, end)
     key_size, key_at = varint(data, at, end)
@@ -127,7 +134,7 @@ def _record(data: bytes, at: int, end: int) -> Places:
     if at != end:
         raise DecodeError(f"{number_of(end - at, 'byte', 'are')} left at the end of a record", offset=at)
     return Places(
-        offset_delta, timestamp_delta, key_at, max(key_size, -1), value_at, max(value_size, -1), tuple(headers)
+        offset_delta, timestamp_delta, key_at, max(key_size, -1), value_at, max(value_size, -1), tuple(headers), end
     )
 
 
@@ -137,7 +144,7 @@ def _after(at: int, size: int, end: int, field: str) -> int:
     return at + max(size, 0)
 
 
-def varint(data: bytes, at: int, end: int, most: int = 5) -> tuple[int, int]:
+def varint(data: Buffer, at: int, end: int, most: int = 5) -> tuple[int, int]:
     """Return a zig-zag number of at most ``most`` bytes, and where the byte after it stands.
 
     Raises:

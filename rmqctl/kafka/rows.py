@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # rows of batches do without
     import pyarrow as pa
 
 _INLINE = 12
+LARGEST_SHOWN = 16 << 20
+"""Bytes of a key or value that are shown; a line, a table and JSON need several times their room."""
 
 
 def binary_of(data: Bytes8, at: Ints, size: Ints) -> pa.BinaryArray:
@@ -58,7 +60,13 @@ _HASH_DIGITS = 12
 
 
 def shown_text(data: bytes) -> Text:
-    """Bytes where text stands: as text, or as base64 where they are not UTF-8 or have control characters."""
+    """Bytes where text stands: as text, or as base64 where they are not UTF-8 or have control characters; of what is
+    larger than :data:`LARGEST_SHOWN` its hash.
+    """
+    if len(data) > LARGEST_SHOWN:
+        import hashlib
+
+        return {"sha256": hashlib.sha256(data).hexdigest()}
     try:
         found = data.decode()
     except UnicodeDecodeError:
@@ -156,10 +164,10 @@ def record_rows(records: Records, partition: Partition | None, show: Shown = sho
         partition: where they lie.
         show: how keys, values and headers are shown; other than as they are, nothing is taken apart.
     """
-    block, data = records.block, records.data
+    block = records.block
     topic, number = place_of(partition)
-    keys = binary_of(data, records.key_at, records.key_size).to_pylist()
-    values = binary_of(data, records.value_at, records.value_size).to_pylist()
+    keys = _strings_of(records, records.key_at, records.key_size)
+    values = _strings_of(records, records.value_at, records.value_size)
     legacy = block.is_legacy[records.batch]
     sequence = [None if old else n for old, n in zip(legacy.tolist(), records.sequence.tolist(), strict=True)]
     columns = zip(
@@ -192,6 +200,15 @@ def record_rows(records: Records, partition: Partition | None, show: Shown = sho
             rows[index], keys[index], values[index], decodes=show is shown_text, is_control=bool(control[index])
         )
     return rows
+
+
+def _strings_of(records: Records, at: Ints, size: Ints) -> list[Any]:
+    """Return keys or values; those that are too large to be shown where they lie."""
+    if size.max(initial=0) <= LARGEST_SHOWN:
+        return binary_of(records.data, at, size).to_pylist()
+    view: Any = memoryview(records.data)  # type: ignore[arg-type]
+    places = zip(at.tolist(), size.tolist(), strict=True)
+    return [view[a : a + n] if n > LARGEST_SHOWN else records.cut(a, n) for a, n in places]
 
 
 def _take_apart(row: Row, key: bytes | None, value: bytes | None, *, decodes: bool, is_control: bool) -> None:

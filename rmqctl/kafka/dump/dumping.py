@@ -17,7 +17,7 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.block import Block
 from rmqctl.kafka.directory import LogDirectories, LogFile, Partition, read_partition
 from rmqctl.kafka.dump.files import file_rows
-from rmqctl.kafka.dump.lines import LineBytes, SegmentLines, SharedLines
+from rmqctl.kafka.dump.lines import LineBytes, SegmentLines, SharedLines, gathered
 from rmqctl.kafka.dump.segments import SegmentDump, extent_of
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
@@ -216,7 +216,7 @@ class _Run:
         the way.
         """
         if self.filters.limit is not None:
-            yield from (orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in self.rows())
+            yield from gathered(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in self.rows())
             return
         self.segments.advance = self.answer.advance
         unlisted = self._unlisted()
@@ -236,7 +236,7 @@ class _Run:
         for partition, file in files:
             if file.kind not in SEGMENTS:
                 rows = self._limited(self._rows_of(partition, file))
-                yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+                yield from gathered(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
                 continue
             try:
                 for part in self.segments.parts(partition, file):
@@ -415,7 +415,8 @@ class Follow:
             for block in scan(source, Extent(whole.file, whole.base, start, size=file.size, chained=True)):
                 block = _whole(block, file.size)
                 if len(block) or block.gaps:
-                    yield from self.segments.rows_of(self.segments.part(partition, block))
+                    for part in self.segments.parts_of(partition, block):
+                        yield from self.segments.rows_of(part)
                 if len(block):
                     self._done[file.name] = int(block.position[-1] + block.size[-1])
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
@@ -20,7 +20,7 @@ from rmqctl.findings import Severity
 from rmqctl.kafka.block import Bytes8, Flags, Ints
 from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.directory import LogFile, Partition
-from rmqctl.kafka.dump.segments import SegmentDump, ShownBatches
+from rmqctl.kafka.dump.segments import SegmentDump, ShownBatches, pieces_of
 from rmqctl.kafka.records import Records
 from rmqctl.kafka.rows import batch_rows, binary_of, has_decoder, place_of, record_rows, shown_text
 from rmqctl.parallel import SLOT, Ordered
@@ -28,8 +28,9 @@ from rmqctl.parallel import SLOT, Ordered
 LineBytes = bytes | memoryview
 Cell: TypeAlias = "bytes | pa.BinaryArray"
 """Of each line the same bytes, or bytes of its own."""
-_CHUNK, _CHUNK_BYTES = 1 << 13, 1 << 20
-"""Records and bytes of keys and values that are made into lines at once, so that they stay in the processor's cache."""
+_GATHERED = 4 << 20
+_LONG = 1 << 20
+"""Bytes of a key or value from which on a row is made, where columns would need many times their room."""
 _FEW = 4
 """Records in a batch up to which each is joined with the line of its batch, if any, rather than batch by batch."""
 SPLIT_SIZE, _LEAST_SPLIT = 2 << 20, 1 << 16
@@ -59,15 +60,14 @@ class SegmentLines:
     def pieces(self, part: ShownBatches) -> Iterator[LineBytes]:
         """Yield the lines of a part."""
         self.damage += sum(finding.level is not Severity.NOTE for finding in part.findings)
-        count = sum(map(len, part.groups)) if self.segments.with_records else len(part.block)
-        self.shown += count
+        shown = part.records if self.segments.with_records else part.block
+        self.shown += 0 if shown is None else len(shown)
         if part.findings:
-            rows = map(_line, self.segments.rows_of(part))
-            yield b"".join(rows)
+            yield from gathered(map(_line, self.segments.rows_of(part)))
             return
         batches = _batch_lines(part)
-        written = 0
-        for chunk in _chunks(part.groups if self.segments.with_records else []):
+        written = int(part.continued)
+        for chunk in pieces_of(part.records) if part.records is not None and len(part.records) else ():
             yield from self._woven(part, chunk, batches, written)
             written = int(chunk.batch[-1]) + 1
         yield _bytes_of(batches[written:])
@@ -99,7 +99,10 @@ class SegmentLines:
         """Whether all records are shown as they are, with nothing taken apart."""
         plain = self.segments.show is shown_text and not has_decoder(place_of(part.partition)[0])
         return (
-            plain and not records.block.has_legacy and not records.block.flag(Attributes.CONTROL)[records.batch].any()
+            plain
+            and not records.block.has_legacy
+            and not records.block.flag(Attributes.CONTROL)[records.batch].any()
+            and max(records.key_size.max(initial=0), records.value_size.max(initial=0)) <= _LONG
         )
 
     def _lines_and_ends(self, part: ShownBatches, records: Records) -> tuple[memoryview, Ints]:
@@ -216,13 +219,16 @@ def _line(row: Any) -> bytes:
     return orjson.dumps(row, option=_LINE)
 
 
-def _chunks(groups: list[Records]) -> Iterator[Records]:
-    for records in filter(len, groups):
-        sizes = np.maximum(records.key_size, 0) + np.maximum(records.value_size, 0)
-        number = np.cumsum(sizes) // _CHUNK_BYTES + np.arange(len(records)) // _CHUNK
-        bounds = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(records)]
-        for start, stop in pairwise(bounds):
-            yield records if stop - start == len(records) else records.take(np.arange(start, stop))
+def gathered(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield lines joined, some MiB at a time."""
+    found, size = list[bytes](), 0
+    for line in lines:
+        found.append(line)
+        size += len(line)
+        if size > _GATHERED:
+            yield b"".join(found)
+            found, size = [], 0
+    yield b"".join(found)
 
 
 def _before(records: Records, batches: pa.BinaryArray, starts: Ints) -> pa.BinaryArray:

@@ -182,10 +182,7 @@ class _LogText:
         if self.options.max_bytes is not None:
             block = block.take(block.position + block.size <= self.options.max_bytes)
         self.dump.is_damaged |= bool((~block.crc_ok).any() or (block.magic > 2).any())
-        deep = self._records(block) if self.options.is_deep else {}
-        for row, line in enumerate(self._batch_lines(block)):
-            yield line
-            yield from deep.get(row, ())
+        yield from self._with_records(block) if self.options.is_deep else self._batch_lines(block)
 
     def _batch_lines(self, block: Block) -> Iterator[str]:
         columns = [
@@ -223,30 +220,38 @@ class _LogText:
 
     # --- records ------------------------------------------------------------------------------------
 
-    def _records(self, block: Block) -> dict[int, list[str]]:
-        """Return the lines of the records of a block, by the row of their batch."""
-        found: dict[int, list[str]] = {}
+    def _with_records(self, block: Block) -> Iterator[str]:
+        """Yield the lines of batches, each with those of its records, which are decoded some at a time."""
+        heads = enumerate(self._batch_lines(block))
         modern = np.flatnonzero(~block.is_legacy)
-        by_row = {}
-        if len(modern):
-            for records in records_of(block.take(modern)):
-                starts = np.searchsorted(records.batch, np.arange(len(modern) + 1))
-                for number in np.unique(records.batch).tolist() + list(records.failures):
-                    by_row[int(modern[number])] = (records, number, range(starts[number], starts[number + 1]))
-        for row in range(len(block)):
-            if row in by_row:
-                found[row] = list(self._modern(*by_row[row]))
-            elif block.is_legacy[row]:
-                found[row] = list(self._messages(block, row))
-        return found
+
+        def up_to(last: int) -> Iterator[str]:
+            for row, line in heads:
+                yield line
+                if block.is_legacy[row]:
+                    yield from self._messages(block, row)
+                if row == last:
+                    return
+
+        done = -1
+        for records in records_of(block.take(modern)):
+            for number in sorted({*np.unique(records.batch).tolist(), *records.failures}):
+                row = int(modern[number])
+                if row > done:
+                    yield from up_to(row)
+                done = max(row, done)
+                start, stop = np.searchsorted(records.batch, [number, number + 1]).tolist()
+                yield from self._modern(records, number, range(start, stop))
+        yield from up_to(-1)
 
     def _modern(self, records: Records, batch: int, rows: range) -> Iterator[str]:
         block = records.block
         attributes = int(block["attributes"][batch])
         time_type, is_control = _time_type(attributes, 2), bool(attributes & int(Attributes.CONTROL))
         long = self._long_fields(block, batch) if self._is_long else None
+        looks = self.options.prints or is_control
         for index in rows:
-            key, value = records.key(index), records.value(index)
+            key, value = (records.key(index), records.value(index)) if looks else (None, None)
             offset, time = int(records.offset[index]), int(records.timestamp[index])
             sizes = f"keySize: {records.key_size[index]} valueSize: {records.value_size[index]}"
             if long is None:
@@ -266,13 +271,14 @@ class _LogText:
         raw: Any = block.raw(row)
         try:
             outer = read_message(raw, 0, len(raw))
-            data, inner = (raw, [outer]) if outer.codec == Codec.NONE else unwrap(raw, outer)
+            wrapped = None if outer.codec == Codec.NONE else unwrap(raw, outer)
         except DecodeError as error:
             self.dump.is_damaged = True
             yield f"| the records of this batch cannot be read: {error}"
             return
+        data = raw if wrapped is None else wrapped.data
         time_type = _time_type(int(block["attributes"][row]), int(block.magic[row]))
-        for m in inner:
+        for m in wrapped or [outer]:
             is_valid = _bool(_message_crc(data[m.crc_range]) == m.crc)
             key, value = _cut(data, m.key_at, m.key_size), _cut(data, m.value_at, m.value_size)
             sizes = f"keySize: {m.key_size} valueSize: {m.value_size}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ from formats.kafka.internal_records import (
     plain,
 )
 from formats.text import java_hash
+from rmqctl.kafka.rows import LARGEST_SHOWN
 from rmqctl.release import Release
 
 Texts = tuple[str | None, str | None]
@@ -71,7 +73,11 @@ def to_json(value: Any) -> str:
 
 
 def java_text(data: bytes) -> str:
-    """Bytes as Java decodes them: half a surrogate pair is one unreadable character, not one for each byte."""
+    """Bytes as Java decodes them: half a surrogate pair is one unreadable character, not one for each byte; of what is
+    too large to be shown its hash.
+    """
+    if len(data) > LARGEST_SHOWN:
+        return f"sha256:{hashlib.sha256(data).hexdigest()}"
     return _SURROGATE.sub(_UNREADABLE, data).decode("utf-8", "replace")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from formats.kafka import message_set
 from formats.kafka.record_batch import CRC_FROM
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.block import Block, Gap, GapKind
+from rmqctl.kafka.block import Block, Gap, GapKind, Ints
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from rmqctl.kafka.state.partition_state import View
 
 _CHUNK = 4096
+_NO_END = 1 << 63
+_PIECE, _PIECE_BYTES = 1 << 13, 1 << 20
 
 
 @dataclass(slots=True)
@@ -33,13 +36,15 @@ class ShownBatches:
     Attributes:
         block: the chosen batches.
         findings: damage and notes, ascending by place; each stands before the first batch that begins after it.
-        groups: the chosen records of the batches, in order; empty where only batches are shown.
+        records: the chosen records of the batches, in order; None where only batches are shown.
+        continued: the first batch was shown before, with as many of its records as are decoded at once.
     """
 
     partition: Partition | None
     block: Block
     findings: list[Finding]
-    groups: list[Records] = field(default_factory=list)
+    records: Records | None = None
+    continued: bool = False
 
 
 @dataclass
@@ -68,17 +73,21 @@ class SegmentDump:
     def rows_of(self, part: ShownBatches) -> Iterator[Row]:
         """Yield the rows of a part: findings, batches and records, by place."""
         records = _record_rows(part, self.show)
+        batch_of, record = next(records, (-1, {}))
         findings = iter(part.findings)
         finding = next(findings, None)
         for row, batch in enumerate(batch_rows(part.block, part.partition)):
             while finding is not None and finding.offset < batch["position"]:
                 yield finding.row()
                 finding = next(findings, None)
-            yield batch
+            if row or not part.continued:
+                yield batch
             while finding is not None and finding.offset < batch["position"] + batch["size"]:
                 yield finding.row()
                 finding = next(findings, None)
-            yield from records.get(row, ())
+            while batch_of == row:
+                yield record
+                batch_of, record = next(records, (-1, {}))
         while finding is not None:
             yield finding.row()
             finding = next(findings, None)
@@ -96,7 +105,7 @@ class SegmentDump:
         try:
             for block in scan(source, replace(extent_of(file), start=start, stop=stop)):
                 for piece in _pieces(block):
-                    yield self.part(partition, piece)
+                    yield from self.parts_of(partition, piece)
                 passed = min(block.start + len(block.data), end)
                 self.advance(max(passed - done, 0))
                 done = max(passed, done)
@@ -104,8 +113,8 @@ class SegmentDump:
             source.close()
         self.advance(max(end - done, 0))
 
-    def part(self, partition: Partition | None, block: Block) -> ShownBatches:
-        """Return the chosen batches and records of a block, with its findings."""
+    def parts_of(self, partition: Partition | None, block: Block) -> Iterator[ShownBatches]:
+        """Yield the chosen batches and records of a block with its findings, as many records as are decoded at once."""
         findings = self._chosen([*block_findings(block, partition)])
         keep = self.wanted.batches(block)
         view = self.views(partition) if self.views is not None else None
@@ -115,33 +124,47 @@ class SegmentDump:
             keep &= ~block.crc_ok
         if not keep.all():
             block = block.take(keep)
-        groups: list[Records] = []
         if self.with_records or self.wanted.looks_into_records:
-            block, groups, failed = self._with_records(block, partition, view)
-            findings = sorted([*findings, *self._chosen(failed)], key=lambda f: f.offset)
-        return ShownBatches(partition, block, findings, groups if self.with_records else [])
+            yield from self._with_records(partition, block, findings, view)
+        else:
+            yield ShownBatches(partition, block, findings)
 
     def _with_records(
-        self, block: Block, partition: Partition | None, view: View | None
-    ) -> tuple[Block, list[Records], list[Finding]]:
-        groups: list[Records] = []
-        failed: list[Finding] = []
-        seen = np.zeros(len(block), np.bool_)
+        self, partition: Partition | None, block: Block, findings: list[Finding], view: View | None
+    ) -> Iterator[ShownBatches]:
+        shows_all, done = not self.wanted.is_selective and view is None, 0
         for records in records_of(block):
-            failed += [unreadable(block, row, str(error), partition) for row, error in sorted(records.failures.items())]
+            failed = [unreadable(block, row, str(error), partition) for row, error in sorted(records.failures.items())]
+            findings = sorted([*findings, *self._chosen(failed)], key=lambda f: f.offset)
             keep = self.wanted.records(records)
             if view is not None:
                 keep &= records.offset < view.end
             found = records if keep.all() else records.take(keep)
-            seen[found.batch] = True
-            groups.append(found)
-        if not self.wanted.is_selective and view is None:
-            return block, groups, failed
-        place = np.cumsum(seen) - 1
-        chosen = block.take(seen)
-        for records in groups:
-            records.block, records.batch = chosen, place[records.batch]
-        return chosen, groups, failed
+            rows = np.unique(found.batch)
+            if shows_all:
+                end = max([done, *(row + 1 for row in [*rows[-1:].tolist(), *records.failures])])
+                rows = np.arange(min([done, *rows[:1].tolist()]), end)
+            if len(rows):
+                last = int(rows[-1])
+                limit = int(block.position[last + 1]) if last + 1 < len(block) else _NO_END
+                before = [finding for finding in findings if finding.offset < limit]
+                findings = findings[len(before) :]
+                yield self._shown(partition, block, before, found, rows, done)
+                done = last + 1
+        rest = block.take(slice(done, None) if shows_all else slice(0, 0))
+        if len(rest) or findings:
+            yield ShownBatches(partition, rest, findings)
+
+    def _shown(
+        self, partition: Partition | None, block: Block, findings: list[Finding], found: Records, rows: Ints, done: int
+    ) -> ShownBatches:
+        """Return some batches with their records; batches before ``done`` were shown."""
+        continued = bool(rows[0] < done)
+        if not self.with_records:
+            return ShownBatches(partition, block.take(rows[1:] if continued else rows), findings)
+        if len(rows) < len(block):
+            found.block, found.batch = block.take(rows), np.searchsorted(rows, found.batch)
+        return ShownBatches(partition, found.block, findings, found, continued)
 
     def _chosen(self, findings: list[Finding]) -> list[Finding]:
         """Damage is shown unless records are chosen by what they say; then it is counted."""
@@ -217,12 +240,15 @@ def unreadable(block: Block, row: int, why: str, partition: Partition | None) ->
     return Finding(RECORD_UNREADABLE, block.file, at, size, why, topic=topic, partition=number)
 
 
-def _record_rows(part: ShownBatches, show: Shown) -> dict[int, list[Row]]:
-    """Return the rows of the records by the row of their batch."""
-    found: dict[int, list[Row]] = {}
-    for records in filter(len, part.groups):
-        rows = record_rows(records, part.partition, show)
-        bounds = np.flatnonzero(np.diff(records.batch, prepend=-1))
-        for start, stop in zip(bounds.tolist(), [*bounds[1:].tolist(), len(rows)], strict=True):
-            found[int(records.batch[start])] = rows[start:stop]
-    return found
+def pieces_of(records: Records) -> Iterator[Records]:
+    """Yield records some at a time: so many, and so many bytes of keys and values, as stay in the processor's cache."""
+    sizes = np.maximum(records.key_size, 0) + np.maximum(records.value_size, 0)
+    number = np.cumsum(sizes) // _PIECE_BYTES + np.arange(len(records)) // _PIECE
+    for start, stop in pairwise([0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(records)]):
+        yield records if stop - start == len(records) else records.take(np.arange(start, stop))
+
+
+def _record_rows(part: ShownBatches, show: Shown) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of the records with the row of their batch."""
+    for records in pieces_of(part.records) if part.records is not None else ():
+        yield from zip(records.batch.tolist(), record_rows(records, part.partition, show), strict=True)

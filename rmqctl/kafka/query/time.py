@@ -170,8 +170,9 @@ def _largest(log: PartitionLog, release: Release, steps: Trace) -> Found | None:
             row = int(hit[0])
             batch = int(records.batch[row])
             if _is_noted_whole(records.block, batch, release):
-                row = int(np.flatnonzero(records.batch == batch)[-1])
                 end = int(records.block["last_offset"][batch])
+                *_, records = records_of(records.block.take(np.array([batch])))
+                row = len(records) - 1
                 steps.found(f"offset {end} is the last of the batch that has the largest timestamp {best}", block.file)
                 return Found(records, row, (end, best))
             steps.found(f"offset {records.offset[row]} is the first with the largest timestamp {best}", block.file)

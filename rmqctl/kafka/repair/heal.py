@@ -16,14 +16,13 @@ from zlib import crc32
 import numpy as np
 from crc32c import crc32c
 
-from formats.errors import DecodeError
 from formats.kafka import message_set
 from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.record_batch import CRC_AT, CRC_FROM, FRAME_HEAD, HEADER_SIZE, LENGTH_AT, MAGIC_AT, header_plan
 from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
-from rmqctl.kafka.reference import records_of_batch
+from rmqctl.kafka.records import records_in
 from rmqctl.kafka.repair.log import Filling, LogMender
 from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
@@ -359,16 +358,20 @@ def _flips(number: int) -> Iterator[int]:
 
 def _is_readable(batch: bytes) -> bool:
     """Whether the records of a batch are those that its header announces."""
-    try:
-        records = list(records_of_batch(batch))
-    except DecodeError:
-        return False
-    if batch[MAGIC_AT] < MAGIC:
-        return bool(records)
-    head = header_plan().unpack_from(batch)[0]
-    low, high = head["base_offset"], head["base_offset"] + head["last_offset_delta"]
-    offsets = [record.offset for record in records]
-    return all(low <= offset <= high for offset in offsets) and offsets == sorted(set(offsets))
+    is_old, number, last = batch[MAGIC_AT] < MAGIC, 0, -1
+    for records in records_in(batch):
+        if records.failures:
+            return False
+        number += len(records)
+        if is_old or not len(records):
+            continue
+        offsets, (high,) = np.concatenate([[last], records.offset]), records.block["last_offset"]
+        if number == len(records):
+            offsets = offsets[1:]
+        if offsets[0] < records.block["base_offset"][0] or offsets[-1] > high or (np.diff(offsets) <= 0).any():
+            return False
+        last = int(offsets[-1])
+    return bool(number) if is_old else True
 
 
 def stored_epochs(partition: Partition, found: tuple[LeaderEpoch, ...]) -> tuple[LeaderEpoch, ...]:

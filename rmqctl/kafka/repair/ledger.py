@@ -292,9 +292,8 @@ def _is_placeholder(directory: str, data: bytes, count: int, attributes: int) ->
     if not attributes & Attributes.CONTROL and not is_metadata:
         return False
     try:
-        records = list(records_of_batch(data))
+        if attributes & Attributes.CONTROL:
+            return any(control_type(record.key) == UNKNOWN_TYPE for record in records_of_batch(data))
+        return any(is_no_op(record.value) for record in records_of_batch(data))
     except DecodeError:
         return False
-    if attributes & Attributes.CONTROL:
-        return any(control_type(record.key) == UNKNOWN_TYPE for record in records)
-    return any(is_no_op(record.value) for record in records)

@@ -34,6 +34,8 @@ _BURST = 3
 """Bytes under a CRC that may be put right: a burst of 16 bits lies in three."""
 _WINDOW = 8 << 20
 _ANCHOR = 32
+_MOST_COMPARED = 1 << 18
+"""Records of a batch up to which it is looked for in other batches, record by record."""
 _KINDS = {ControlType.COMMIT: "COMMIT", ControlType.ABORT: "ABORT"}
 
 
@@ -331,7 +333,7 @@ class Proofs:
         """
         home = self.after.home(record.queue)
         first, last = home.holder(record.offset), home.holder(record.offset + record.span - 1)
-        if first is None or last is None:
+        if first is None or last is None or record.span > _MOST_COMPARED:
             return ""
         data = self.before.bytes_at(record.file, record.position, record.size)
         return "all its records are in batches that are kept" if self._holds(home, data, first, last) else ""

@@ -16,7 +16,6 @@ from functools import cached_property
 
 import numpy as np
 
-from formats.errors import DecodeError
 from formats.kafka.checkpoint import EpochCheckpoint, OffsetCheckpoint, parse_leader_epochs, parse_offsets
 from formats.kafka.directory_files import TopicIdFile, parse_partition_metadata
 from formats.kafka.record_batch import Attributes
@@ -25,8 +24,7 @@ from rmqctl.kafka.block import INT_MAX, Block, Flags, Gap, GapKind
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import LONG_MAX, FileKind
 from rmqctl.kafka.indexes import ProducerSnapshot, read_offset_index, read_producer_snapshot, read_time_index
-from rmqctl.kafka.records import Records, records_of
-from rmqctl.kafka.reference import records_of_batch
+from rmqctl.kafka.records import Records, records_in, records_of
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.producers import EndedTransaction, ProducerReplay
 
@@ -314,7 +312,7 @@ def _replay(log: PartitionLog) -> PartitionState:
         producers.stable_offset(end),
         records,
         _timestamps(first)[0],
-        _timestamps(last)[-1],
+        _timestamps(last)[1],
         producers,
         tuple(epochs),
         log.stop,
@@ -392,15 +390,12 @@ def _log_end(log: PartitionLog, last_offset: int) -> int:
     return max(last_offset + 1, kept, log.log_start_offset)
 
 
-def _timestamps(batch: bytes) -> list[int | None]:
-    """Timestamps of the records of a batch, as far as they can be read; at least one element."""
-    found: list[int | None] = []
-    try:
-        if batch:
-            found.extend(record.timestamp for record in records_of_batch(batch))
-    except DecodeError:
-        pass
-    return [time if time is None or time >= 0 else None for time in found] or [None]
+def _timestamps(batch: bytes) -> tuple[int | None, int | None]:
+    """Timestamps of the first and the last record of a batch, as far as they can be read."""
+    groups = records_in(batch) if batch else ()
+    found = [int(records.timestamp[at]) for records in groups if len(records) for at in (0, -1)]
+    known = [time if time >= 0 else None for time in found] or [None]
+    return known[0], known[-1]
 
 
 class Spans:

@@ -228,14 +228,14 @@ def _record_findings(block: Block) -> Iterator[Finding]:
     """Yield what is wrong with the records of sound batches."""
     sound = block.take(block.crc_ok)
     unreadable: set[int] = set()
+    seen = _Seen(sound)
     for records in records_of(sound):
         for row, error in records.failures.items():
-            if row not in unreadable:
-                unreadable.add(row)
-                yield _of_batch(RECORD_UNREADABLE, sound, row, str(error))
+            unreadable.add(row)
+            yield _of_batch(RECORD_UNREADABLE, sound, row, str(error))
         if len(records):
-            yield from _offsets(sound, records)
-            yield from _max_timestamps(sound, records, unreadable)
+            yield from seen.add(records)
+    yield from seen.max_timestamps(unreadable)
     control = sound.flag(Attributes.CONTROL) & (sound["records_count"] > 0) & ~sound.is_legacy
     for row in np.flatnonzero(control).tolist():
         if row not in unreadable and not _has_control_key(sound.take(np.array([row]))):
@@ -255,29 +255,44 @@ def _has_control_key(block: Block) -> bool:
     return True
 
 
-def _offsets(block: Block, records: Records) -> Iterator[Finding]:
-    batch, offset = records.batch, records.offset
-    low, high = block["base_offset"][batch], block["last_offset"][batch]
-    wrong = ~block.is_legacy[batch] & ((offset < low) | (offset > high))
-    wrong[1:] |= (batch[1:] == batch[:-1]) & (offset[1:] <= offset[:-1])
-    rows, firsts = np.unique(batch[wrong], return_index=True)
-    for row, index in zip(rows.tolist(), np.flatnonzero(wrong)[firsts].tolist(), strict=True):
-        message = f"record with offset {offset[index]} in a batch of {low[index]} to {high[index]}, or not in order"
-        yield _of_batch(RECORD_OFFSET, block, row, message)
+class _Seen:
+    """Offsets and timestamps of the records of batches, of which large ones come in several groups."""
 
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.largest = np.full(len(block), np.iinfo(np.int64).min)
+        self.some = np.zeros(len(block), np.bool_)
+        self.reported: set[int] = set()
+        self.last = (-1, -1)
 
-def _max_timestamps(block: Block, records: Records, unreadable: set[int]) -> Iterator[Finding]:
-    batch = records.batch
-    starts = np.flatnonzero(np.diff(batch, prepend=-1))
-    rows = batch[starts]
-    largest = np.maximum.reduceat(records.timestamp, starts)
-    stated = block["max_timestamp"][rows]
-    skipped = block.flag(Attributes.LOG_APPEND_TIME)[rows] | block.is_legacy[rows]
-    for number in np.flatnonzero((largest != stated) & ~skipped).tolist():
-        row = int(rows[number])
-        if row not in unreadable:
-            message = f"the header says {stated[number]}, the records' largest is {largest[number]}"
-            yield _of_batch(RECORD_MAX_TIMESTAMP, block, row, message)
+    def add(self, records: Records) -> Iterator[Finding]:
+        """Yield batches whose offsets are out of their range, or not in order."""
+        block, batch, offset = self.block, records.batch, records.offset
+        starts = np.flatnonzero(np.diff(batch, prepend=-1))
+        rows = batch[starts]
+        self.largest[rows] = np.maximum(self.largest[rows], np.maximum.reduceat(records.timestamp, starts))
+        self.some[rows] = True
+        low, high = block["base_offset"][batch], block["last_offset"][batch]
+        before = np.concatenate([[self.last[1]], offset[:-1]])
+        follows = np.concatenate([[batch[0] == self.last[0]], batch[1:] == batch[:-1]])
+        wrong = ~block.is_legacy[batch] & ((offset < low) | (offset > high) | (follows & (offset <= before)))
+        self.last = int(batch[-1]), int(offset[-1])
+        rows, firsts = np.unique(batch[wrong], return_index=True)
+        for row, index in zip(rows.tolist(), np.flatnonzero(wrong)[firsts].tolist(), strict=True):
+            if row not in self.reported:
+                self.reported.add(row)
+                place = f"record with offset {offset[index]} in a batch of {low[index]} to {high[index]}"
+                yield _of_batch(RECORD_OFFSET, block, row, f"{place}, or not in order")
+
+    def max_timestamps(self, unreadable: set[int]) -> Iterator[Finding]:
+        """Yield batches whose header has another timestamp than the largest of their records."""
+        block = self.block
+        stated = block["max_timestamp"]
+        skipped = block.flag(Attributes.LOG_APPEND_TIME) | block.is_legacy
+        for row in np.flatnonzero(self.some & (self.largest != stated) & ~skipped).tolist():
+            if row not in unreadable:
+                message = f"the header says {stated[row]}, the records' largest is {self.largest[row]}"
+                yield _of_batch(RECORD_MAX_TIMESTAMP, block, row, message)
 
 
 def _of_batch(kind: FindingKind, block: Block, row: int, message: str) -> Finding:
