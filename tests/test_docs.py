@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from commands import COMMANDS
 from rmqctl.findings import all_kinds
 
 ROOT = Path(__file__).parents[1]
 FINDINGS = ROOT / "docs" / "findings.md"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("fixtures/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("fixtures/*.md")])
+EMERGENCY = ROOT / "docs" / "emergency"
 _LINK = re.compile(r"\[[^\]]*\]\((?![a-z]+:|#)([^)#\s]+)")
 
 
@@ -62,6 +64,26 @@ def test_examples_import_what_is_there(page: Path) -> None:
                 names = {f"{node.module}.{name.name}" for name in node.names if not hasattr(module, name.name)}
                 missing += [name for name in names if not (hasattr(module, "__path__") and find_spec(name))]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", sorted(EMERGENCY.glob("*.md")), ids=lambda page: page.stem)
+def test_what_an_emergency_page_says_to_type_can_be_typed(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert len(text.splitlines()) <= 60
+    lines = [line.strip() for block in re.findall(r"```text\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    typed = [part for line in lines for part in line.split(" && ") if part.startswith("rmqctl ")]
+    typed += re.findall(r"`rmqctl ([^`]*)`", text)
+    for line in typed:
+        for word, example in {"TOPIC/QUEUE": "t/0", "OFFSET": "1", "TOPIC-N:PRODUCER": "t-0:1"}.items():
+            line = line.replace(word, example)
+        name, *arguments = line.removeprefix("rmqctl ").split()
+        command = import_module(COMMANDS[name][0]).command
+        command.make_context(name, arguments)  # raises on what is not known
+
+
+def test_the_first_emergency_page_leads_to_all_others() -> None:
+    text = (EMERGENCY / "README.md").read_text("utf-8")
+    assert set(_LINK.findall(text)) == {page.name for page in EMERGENCY.glob("*.md")} - {"README.md"}
 
 
 @pytest.fixture(scope="module")
