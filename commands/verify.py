@@ -53,8 +53,9 @@ def command(
     """Check a store: each file alone, every record of the log, then queues, index and configuration against it.
 
     Nothing is written. Findings are errors (data lost or wrong), warnings (a broker copes, but
-    something is off) and notes (normal but worth knowing). Exits 1 when there is an error or a
-    warning. What an id means: `rmqctl explain ID`.
+    something is off) and notes (normal but worth knowing). Beside that the start of a broker is replayed on what was
+    read, as by `recover`: what it would cut, hide or refuse is said, too. Exits 1 when there is an error or a
+    warning, or a start would do harm. What an id means: `rmqctl explain ID`.
 
     \b
     Examples:

@@ -344,7 +344,7 @@ def show_repair(answer: Proposal, found: Planned, loses: str, books: Books | Non
 
 def _repair_sentence(found: Planned, loses: str) -> str:
     if not found.before and not found.plan.steps:
-        return "nothing is wrong"
+        return f"no finding, and no step; {found.refusal}" if found.refusal else "nothing is wrong"
     count = len(found.before)
     wrong = f"{count:,} errors and warnings" if count != 1 else f"1 {found.before[0].level}"
     after = f"{len(found.after):,} would be left" if found.after else "none would be left"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
@@ -14,6 +15,21 @@ from rmqctl.text import number_of
 
 FINDING_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
 """What of a finding fits a terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeseenStart:
+    """What a broker's start would do to what was checked.
+
+    Attributes:
+        row: what it would cut, delete or hide, as `recover` says it; None where it was not replayed.
+        harm: what it would change for the worse, one phrase; "" for nothing.
+        untried: why it was not replayed, one phrase; "" where it was.
+    """
+
+    row: Row | None = None
+    harm: str = ""
+    untried: str = ""
 
 
 class Verification(Protocol):
@@ -33,6 +49,10 @@ class Verification(Protocol):
         """Return the summary object of the contract; complete after the last finding."""
         ...
 
+    def start(self) -> ForeseenStart:
+        """Return what a start would do; asked once, after the last finding."""
+        ...
+
     @property
     def incomplete(self) -> RmqctlError | None:
         """Why not everything was checked; None where it was."""
@@ -40,34 +60,38 @@ class Verification(Protocol):
 
 
 def show(answer: Answer, checked: Verification, *, notes: bool) -> Answer:
-    """Make the findings the rows of an answer; errors and warnings make it a "no".
+    """Make the findings the rows of an answer; errors, warnings and a start that does harm make it a "no".
 
     Args:
         notes: also what is normal but worth knowing.
     """
     remedies: dict[str, str] = {}
+    start = ForeseenStart()
 
     def rows() -> Iterator[Row]:
+        nonlocal start
         for finding in checked.findings():
             if finding.level is not Severity.NOTE:
                 remedies.setdefault(finding.kind.id, finding.kind.remedy)
             if notes or finding.level is not Severity.NOTE:
                 yield finding.row()
-        answer.is_no = bool(checked.counts["error"] or checked.counts["warning"])
+        start = checked.start()
+        answer.is_no = bool(checked.counts["error"] or checked.counts["warning"] or start.harm)
         answer.error = checked.incomplete
 
     def document() -> Row:
         findings = list(answer.rows)
-        return {"summary": checked.summary(), "findings": findings}
+        return {"summary": checked.summary(), "findings": findings, "start": start.row}
 
     def sections() -> Iterator[Section]:
         yield Section(rows=_folded(answer.rows), columns=FINDING_COLUMNS)
         yield Section(lines=(f"{name}: {remedy}" for name, remedy in remedies.items()), folds=True)
-        yield Section(lines=[_sentence(checked.summary())])
+        yield Section(lines=[f"start: {start.harm}"] if start.harm else [], folds=True)
+        yield Section(lines=[_sentence(checked.summary(), start)])
 
     answer.rows, answer.document, answer.sections = rows(), document, sections
     answer.columns = FINDING_COLUMNS
-    answer.summary = lambda: {"kind": "summary", **checked.summary()}
+    answer.summary = lambda: {"kind": "summary", **checked.summary(), "start": start.row}
     return answer
 
 
@@ -83,8 +107,10 @@ def _folded(rows: Iterable[Row | None]) -> Iterator[Row | None]:
         yield {**row, "message": f"{row['message']}; and {more[name]} more like it"} if more[name] else row
 
 
-def _sentence(s: dict[str, Any]) -> str:
-    counts = ", ".join(number_of(n, word) for word, n in s["findings"].items() if n) or "nothing wrong"
+def _sentence(s: dict[str, Any], start: ForeseenStart) -> str:
+    nothing = "no finding" if start.harm else "nothing wrong"
+    counts = ", ".join(number_of(n, word) for word, n in s["findings"].items() if n) or nothing
+    counts += f"; a start was not replayed: {start.untried}" if start.untried else ""
     what = f"{number_of(s['files'], 'file')}, {number_of(s['messages'], 'message')}, {s['bytes']:,} bytes of log"
     return f"{what}, level {s['level']}: {counts} ({s['seconds']:.1f} s)"
 

@@ -100,12 +100,13 @@ class KafkaStore(Store):
         notes: bool = True,
         share: Callable[..., Any] | None = None,
     ) -> Answer:
-        from rmqctl.kafka.verbs import checking
+        from rmqctl.kafka.verbs import checking, recovering
 
-        shared = self._processes(processes)
+        asked = recovering.StartQuestion(as_release, self.settings)
         return checking.verify(
-            self.replicas, self.logs, level=level, cross=cross, processes=shared, notes=notes, share=share
-        )
+            self.replicas, self.logs, level=level, cross=cross, processes=self._processes(processes), notes=notes,
+            asked=asked, share=share,
+        )  # fmt: skip
 
     def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
         _refuse_as_found(as_found)

@@ -166,10 +166,10 @@ class RocketMQ(Store):
         share: Callable[..., Any] | None = None,
     ) -> Answer:
         from rmqctl.parallel import processes_for
-        from rmqctl.rocketmq.verbs import looking
+        from rmqctl.rocketmq.verbs import checking
 
         shared = processes or processes_for(bytes_held(self.files.log_files))
-        return looking.verify(
+        return checking.verify(
             self.files, level=level, cross=cross, processes=shared, as_release=as_release, notes=notes, share=share
         )
 

@@ -17,6 +17,7 @@ from rmqctl.kafka.indexes import read_txn_index
 from rmqctl.kafka.recovery.epochs import LeaderEpochs
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
 from rmqctl.kafka.recovery.index_build import OffsetNotIncreasing, OffsetOutOfRange
+from rmqctl.kafka.recovery.known import KnownLogs
 from rmqctl.kafka.recovery.producers import ProducerStates, offset_of
 from rmqctl.kafka.recovery.segment import BrokerSegment, Frame, SegmentRecovery, emptied
 from rmqctl.kafka.segments import Extent, scan
@@ -40,6 +41,7 @@ class LoadSettings:
         index_interval: ``index.interval.bytes``.
         alive_since: producers idle since before this time, ms, are forgotten.
         keeps_producers: the messages are of magic 2: producers and leader epochs are kept.
+        known: logs that have been read already; None: none.
     """
 
     release: Release
@@ -50,6 +52,7 @@ class LoadSettings:
     index_interval: int = 4096
     alive_since: int = -(1 << 63)
     keeps_producers: bool = True
+    known: KnownLogs | None = None
 
 
 @dataclass
@@ -63,6 +66,7 @@ class LoadedPartition:
         largest_bases: largest base offset of the batches of each segment that was checked to its end, by its own.
         epochs: the leader epochs that the broker knows, with their first offsets, ascending.
         stopped_by: the first place where a check stopped, None where none did.
+        known: as of :class:`LoadSettings`.
     """
 
     files: PartitionFiles
@@ -73,6 +77,7 @@ class LoadedPartition:
     largest_bases: dict[int, int] = field(default_factory=dict)
     epochs: list[tuple[int, int]] = field(default_factory=list)
     stopped_by: Finding | None = None
+    known: KnownLogs | None = None
 
     @property
     def partition(self) -> Partition:
@@ -92,7 +97,7 @@ class _Loader:
     def __init__(self, partition: Partition, settings: LoadSettings) -> None:
         self.settings = settings
         self.files = PartitionFiles(partition)
-        self.found = LoadedPartition(self.files)
+        self.found = LoadedPartition(self.files, known=settings.known)
         self.epochs = LeaderEpochs(self.files) if settings.keeps_producers else None
         self.producers = ProducerStates(self.files, self.settings.alive_since)
         self.segments: dict[int, BrokerSegment] = {}
@@ -184,7 +189,7 @@ class _Loader:
         self.found.recovered.add(segment.base)
         recovery = SegmentRecovery(segment, producers, self.epochs, self.settings.index_interval)
         try:
-            cut = recovery.run()
+            cut = recovery.run(self.settings.known)
         except OffsetOutOfRange as error:
             recovery.write_indexes()
             if segment.next_offset() - 1 - segment.base <= INT_MAX:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqctl.kafka.block import Block
+from rmqctl.kafka.block import Batches, Block, Flags
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.recovery.load import LoadedPartition
 from rmqctl.kafka.segments import Extent, scan
@@ -24,7 +24,7 @@ class Lost:
 def lost_of(loaded: LoadedPartition) -> Lost:
     """Count what a partition loses."""
     records = size = 0
-    for block in lost_blocks(loaded):
+    for block in _lost(loaded):
         records += int(np.clip(block["records_count"], 0, None).sum())
         size += int(block.size.sum())
     return Lost(records, size)
@@ -46,8 +46,28 @@ def lost_blocks(loaded: LoadedPartition) -> Iterator[Block]:
         kept = kept_of(loaded, log)
         if kept is not None and kept < log.size:
             yield from _batches(log, kept)
-        elif kept is not None and log.base == loaded.bases[-1] and not _is_served(loaded, log):
-            yield from _not_served(log, loaded.log_end_offset)
+        elif _may_be_unserved(loaded, log, kept):
+            for block in _batches(log, 0):
+                if (beyond := _beyond(block, loaded)).any():
+                    yield block.take(beyond)
+
+
+def _may_be_unserved(loaded: LoadedPartition, log: LogFile, kept: int | None) -> bool:
+    """Whether a log stays whole, and batches of it may lie after the end that a broker found."""
+    return kept is not None and log.base == loaded.bases[-1] and not _is_served(loaded, log)
+
+
+def _lost(loaded: LoadedPartition) -> Iterator[Batches]:
+    """Yield the headers of the batches that are given up, from what is known already where that is enough."""
+    read = None
+    if loaded.known is not None and loaded.partition.logs:
+        log = loaded.partition.logs[-1]
+        name = log.name.rpartition("/")[2]
+        read = loaded.known.of(loaded.files[name]) if name in loaded.files else None
+    if read is None or any(kept_of(loaded, log) != log.size for log in loaded.partition.logs):
+        yield from lost_blocks(loaded)
+    elif _may_be_unserved(loaded, log, log.size):
+        yield from (part.take(_beyond(part, loaded)) for part in read)
 
 
 def kept_of(loaded: LoadedPartition, log: LogFile) -> int | None:
@@ -86,9 +106,6 @@ def _batches(log: LogFile, start: int) -> Iterator[Block]:
         source.close()
 
 
-def _not_served(log: LogFile, end: int) -> Iterator[Block]:
-    """Batches of the last segment that stay in the file, at or after the end that a broker found."""
-    for block in _batches(log, 0):
-        beyond = block["base_offset"] >= end
-        if beyond.any():
-            yield block.take(beyond)
+def _beyond(block: Batches, loaded: LoadedPartition) -> Flags:
+    """Which batches stay in the file of the last segment, at or after the end that a broker found."""
+    return block["base_offset"] >= loaded.log_end_offset

@@ -13,12 +13,14 @@ from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
 from rmqctl.kafka.file_names import REMOTE_CACHE, DirectoryState, FileKind
 from rmqctl.kafka.indexes import read_offset_index
 from rmqctl.kafka.recovery.files import Changes, StartFails
+from rmqctl.kafka.recovery.known import KnownLogs
 from rmqctl.kafka.recovery.load import LoadedPartition, LoadSettings, load
 from rmqctl.kafka.recovery.losses import Lost, held_by, lost_of
 from rmqctl.kafka.recovery.producers import EXPIRATION_MS
 from rmqctl.kafka.state.partition_state import read_text
 from rmqctl.kafka.state.replicas import Replicas, conflicts
 from rmqctl.release import Release
+from rmqctl.text import number_of
 
 STRAYS_SINCE = Release(3, 7, 0)
 """The first release that renames directories of partitions that a KRaft broker should not have."""
@@ -90,8 +92,35 @@ class Recovery:
     @property
     def is_harmless(self) -> bool:
         """Whether the broker starts, loses nothing, and serves every partition as before."""
-        hides = any(partition.is_stray and partition.loaded.partition.is_plain for partition in self.partitions)
-        return self.starts and not self.offline and self.lost_records == 0 and not hides
+        return self.starts and not self.offline and self.lost_records == 0 and not self.hidden
+
+    @property
+    def hidden(self) -> list[RecoveredPartition]:
+        """The partitions that were served, and go out of service with their directories."""
+        return [
+            partition for partition in self.partitions if partition.is_stray and partition.loaded.partition.is_plain
+        ]
+
+    def harm(self, of: str) -> str:
+        """What the start changes for the worse, one phrase; "" where it is harmless.
+
+        Args:
+            of: what the broker starts on, such as "the result".
+        """
+        broker = f"a broker of {self.release} would"
+        if not self.starts or self.offline:
+            return f"{broker} not start on {of}: {self.error}"
+        found = []
+        if self.lost_records:
+            found.append(f"cut {number_of(self.lost_records, 'record')} off {of}")
+        if hidden := self.hidden:
+            records = number_of(sum(partition.hidden.records for partition in hidden), "record")
+            count = number_of(len(hidden), "partition")
+            found.append(
+                f"take {count} with {records} of {of} out of service, as -stray, the first {hidden[0].key}: "
+                f"{hidden[0].stray}"
+            )
+        return f"{broker} {' and '.join(found)}" if found else ""
 
     @property
     def removes(self) -> bool:
@@ -101,11 +130,17 @@ class Recovery:
         )
 
 
-def recover(replicas: Replicas, release: Release, settings: Mapping[str, str] | None = None) -> Recovery:
+def recover(
+    replicas: Replicas,
+    release: Release,
+    settings: Mapping[str, str] | None = None,
+    known: Mapping[str, KnownLogs] | None = None,
+) -> Recovery:
     """Replay the start of a broker of a release; nothing is written.
 
     Args:
         settings: of the broker, for what files do not store.
+        known: logs that have been read already, by the roots of their directories.
     """
     found = Recovery(release)
     live = 0
@@ -114,7 +149,8 @@ def recover(replicas: Replicas, release: Release, settings: Mapping[str, str] | 
         _check_names(replicas)
         for directory in replicas.directories:
             try:
-                found.partitions += _Directory(replicas, directory, release, settings or {}).load()
+                read = (known or {}).get(directory.root)
+                found.partitions += _Directory(replicas, directory, release, settings or {}, read).load()
                 live += 1
             except StartFails as failure:
                 if not failure.offline:
@@ -177,9 +213,15 @@ class _Directory:
     """The start on one log directory."""
 
     def __init__(
-        self, replicas: Replicas, directory: LogDirectory, release: Release, settings: Mapping[str, str]
+        self,
+        replicas: Replicas,
+        directory: LogDirectory,
+        release: Release,
+        settings: Mapping[str, str],
+        known: KnownLogs | None,
     ) -> None:
         self.replicas, self.directory, self.release, self.settings = replicas, directory, release, settings
+        self.known = known
         self._common_room: int | None = None
         self.alive_since = _last_written(directory) - (_number(settings.get(_EXPIRATION)) or EXPIRATION_MS)
 
@@ -192,7 +234,11 @@ class _Directory:
         found = list[RecoveredPartition]()
         metadata = self.directory.metadata_log
         if metadata is not None:
-            found.append(self._load(metadata, LoadSettings(self.release, is_clean=False, alive_since=self.alive_since)))
+            found.append(
+                self._load(
+                    metadata, LoadSettings(self.release, is_clean=False, alive_since=self.alive_since, known=self.known)
+                )
+            )
         self.points, self.log_starts = (self._checkpoint(kind) for kind in _READ_FIRST)
         served = list(self._served())
         for partition in self._loaded():
@@ -271,6 +317,7 @@ class _Directory:
             _INTERVAL if interval is None else interval,
             self.alive_since,
             keeps_producers=self._keeps_producers(partition),
+            known=self.known,
         )
 
     def _setting(self, topic: str, name: str, of_broker: str) -> int | None:

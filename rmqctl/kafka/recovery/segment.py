@@ -20,6 +20,7 @@ from rmqctl.kafka.dump.segments import gap_finding, wrong_crc
 from rmqctl.kafka.recovery.epochs import LeaderEpochs
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
 from rmqctl.kafka.recovery.index_build import IndexBuilder
+from rmqctl.kafka.recovery.known import KnownLogs
 from rmqctl.kafka.recovery.producers import ProducerStates
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.producers import EndedTransaction, Marker, markers_in
@@ -228,8 +229,11 @@ class SegmentRecovery:
         self.valid, self.largest_base, self.is_trimmed = 0, -1, False
         self._ended = len(producers.replay.ended)
 
-    def run(self) -> int:
+    def run(self, known: KnownLogs | None = None) -> int:
         """Check the segment, cut it and write its indexes; the number of bytes that are no batches at its end.
+
+        Args:
+            known: logs that have been read already.
 
         Raises:
             OffsetNotIncreasing: no index is written then.
@@ -238,6 +242,11 @@ class SegmentRecovery:
         """
         segment, partition = self.segment, self.segment.files.partition
         place = "/".join(filter(None, (partition.directory, segment.log)))
+        read = None if known is None else known.of(segment.files[segment.log])
+        if read is not None:
+            for headers in read:
+                self.add(headers, headers.markers.get)
+            return self.finish()
         source = segment.files.open(segment.log)
         try:
             for found in scan(source, Extent(place, segment.base, size=segment.size)):

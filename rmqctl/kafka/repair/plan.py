@@ -188,7 +188,7 @@ class _Planner:
             self._derived()
             self._take(self._hanging())
             self._take(hole_steps(self.directory, self._found))
-        refusal = self._start() if before or self.steps else ""
+        refusal = self._start()
         after = self._findings("verify the result") if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
         return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), refusal)
@@ -573,12 +573,7 @@ class _Planner:
         """Return what a broker would refuse or cut that starts on the outcome."""
         self.advance("a start on the result")
         start = self.start = recover(self.replicas, self.options.release, self.options.settings)
-        if not start.starts or start.offline:
-            return f"a broker of {start.release} would not start on the result: {start.error}"
-        if start.lost_records:
-            lost = number_of(start.lost_records, "record")
-            return f"a broker of {start.release} would cut {lost} off the result"
-        return ""
+        return start.harm("the result")
 
 
 def _unknown(replicas: Replicas, image: MetadataImage) -> dict[str, tuple[str, str, int]]:

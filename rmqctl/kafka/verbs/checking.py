@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -13,11 +13,14 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory import LogDirectories, LogDirectory
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import DIRECTORY_DOUBLE, DIRECTORY_IDENTITY
-from rmqctl.kafka.state.replicas import Replicas, conflicts
+from rmqctl.kafka.recovery.known import KnownLogs
+from rmqctl.kafka.recovery.replay import recover
+from rmqctl.kafka.state.replicas import Replicas, conflicts, release_shown
 from rmqctl.kafka.verbs.looking import begin
+from rmqctl.kafka.verbs.recovering import StartQuestion, document
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.parallel import Share
-from rmqctl.verification import show
+from rmqctl.verification import ForeseenStart, show
 
 
 class Verifications:
@@ -26,9 +29,15 @@ class Verifications:
     incomplete = None
 
     def __init__(
-        self, logs: LogDirectories, options: VerifyOptions, answer: Answer, share: Share | None = None
+        self,
+        logs: LogDirectories,
+        options: VerifyOptions,
+        answer: Answer,
+        share: Share | None = None,
+        known: Mapping[str, KnownLogs] | None = None,
     ) -> None:
         self.logs, self.options, self.answer, self.share = logs, options, answer, share
+        self.known = known or {}
         self.counts: Counter[str] = Counter()
 
     @cached_property
@@ -37,9 +46,12 @@ class Verifications:
         image, directories = Replicas(self.logs).image, self.logs.directories
         here = frozenset((p.topic, p.partition) for directory in directories for p in directory.partitions)
         return [
-            Verification(directory, self.options, self.answer.advance, self.logs.selection, image, self.share, here)
+            Verification(
+                directory, self.options, self.answer.advance, self.logs.selection, image, self.share, here,
+                watch=self.known[directory.root].watch if directory.root in self.known else None,
+            )
             for directory in directories
-        ]
+        ]  # fmt: skip
 
     def findings(self) -> Iterator[Finding]:
         """All findings; with several directories file names begin with that of theirs."""
@@ -88,14 +100,54 @@ def verify(
     cross: bool,
     processes: int,
     notes: bool,
+    asked: StartQuestion,
     share: Share | None = None,
 ) -> Answer:
-    """Check names and small files, every batch and record, then derived files against the log."""
+    """Check names and small files, every batch and record, then derived files against the log; then try a start."""
     answer = begin(replicas, Answer(work="verify", total=logs.size))
     if share is not None:
         answer.total = None  # who shares the work shows how far it is
-    checked = Verifications(logs, VerifyOptions(level, cross, processes), answer, share)
+    checked = StartingVerifications(replicas, logs, VerifyOptions(level, cross, processes), answer, asked, share)
     return show(answer, checked, notes=notes)
+
+
+class StartingVerifications(Verifications):
+    """The same with the replay of a start after them, on what they have read."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        logs: LogDirectories,
+        options: VerifyOptions,
+        answer: Answer,
+        asked: StartQuestion,
+        share: Share | None,
+    ) -> None:
+        self.replicas, self.asked = replicas, asked
+        self.untried = _untried(logs, options)
+        known = {} if self.untried else {d.root: KnownLogs(d) for d in logs.directories}
+        super().__init__(logs, options, answer, share, known)
+
+    def start(self) -> ForeseenStart:
+        """Return what a broker's start would do."""
+        if self.untried:
+            return ForeseenStart(untried=self.untried)
+        release = self.asked.release or release_shown(self.replicas)
+        try:
+            found = recover(self.replicas, release, self.asked.settings, self.known)
+        except OSError as error:
+            return ForeseenStart(untried=str(error))
+        row = {name: value for name, value in document(found).items() if name != "partitions"}
+        return ForeseenStart({**row, "stray": [one.key for one in found.hidden]}, found.harm("this directory"))
+
+
+def _untried(logs: LogDirectories, options: VerifyOptions) -> str:
+    """Why a start is not replayed; "" where it is."""
+    if options.level == "quick":
+        return "level quick reads no batch"
+    if logs.selection:
+        return f"only {logs.selection} was looked at"
+    return "a broker holds the lock, so it has started already" if logs.is_running else ""
 
 
 def findings_of(logs: LogDirectories, level: str, share: Share | None = None) -> Iterator[Finding]:

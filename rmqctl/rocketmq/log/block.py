@@ -6,7 +6,7 @@ a consumer pays for what it uses. Field offsets come from the plans derived from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -218,6 +218,12 @@ class Block:
         if self.heads is None:
             self.heads = copied_heads(self.data, self.at)
         return self.heads
+
+    def derived(self, name: str, make: Callable[[Block], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return what is computed from every record, shape (n,); it is made once, whoever asks."""
+        if name not in self._columns:
+            self._columns[name] = make(self)
+        return self._columns[name]
 
     def raw(self, index: int) -> bytes:
         """Return the bytes of one record, copied."""

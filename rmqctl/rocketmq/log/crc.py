@@ -26,6 +26,10 @@ _COPIED = 1024  # bytes from which a slice of the window costs less than a copy
 
 def body_crcs(block: Block) -> npt.NDArray[np.int64]:
     """Return the CRC each record of a block should carry, computed from its body, shape (n,)."""
+    return block.derived("computed_body_crc", _body_crcs)
+
+
+def _body_crcs(block: Block) -> Ints:
     return _crcs(block, block.body_at, block.body_at + block.body_size)
 
 

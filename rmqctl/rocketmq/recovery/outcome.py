@@ -5,7 +5,7 @@ contract, as rows, and as sentences.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +124,28 @@ class Recovery:
         whole = self.missing is None and not self.emptied and not self.unknown_topics
         return self.starts and whole and not self.lost and not self.undispatched.messages
 
+    def harm(self, of: str) -> str:
+        """What the start changes for the worse, one phrase; "" where it is harmless.
+
+        Args:
+            of: what the broker starts on, such as "the result".
+        """
+        broker = f"a broker of {self.release} would"
+        if self.error is not None:
+            return f"{broker} not start on {of}: {self.error}"
+        found = []
+        if self.missing is not None:
+            found.append(f"start empty: {self.missing.message}")
+        if self.lost:
+            found.append(f"cut {number_of(len(self.lost), 'message')} off {of}, the first at {self.lost[0].physical}")
+        if self.undispatched.messages:
+            found.append(f"never give consumers {number_of(self.undispatched.messages, 'message')} of {of}")
+        if self.unknown_topics:
+            found.append(f"serve nothing of topics that its configuration does not name: {_some(self.unknown_topics)}")
+        if self.emptied:
+            found.append(f"make empty databases in the place of {_some(self.emptied)}")
+        return f"{broker} {', '.join(found)}" if found else ""
+
     @property
     def removes(self) -> bool:
         """Whether anything goes: files, ends of files, messages or rows."""
@@ -143,6 +165,15 @@ class Recovery:
         for image in sorted(self.images, key=lambda i: i.key[1:]):
             if self.starts and image.max_offset > 0:
                 yield image.key[1], image.key[2], image.min_offset, image.max_offset
+
+
+_NAMED = 3
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 # --- a recovery as the json object of the contract --------------------------------------------------

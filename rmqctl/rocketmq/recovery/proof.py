@@ -2,8 +2,9 @@
 
 A split is proven where sound records follow each other in an unbroken chain. The walk takes it over when it stands
 exactly where the split's chain begins. From the first place that is not proven on, the literal walk goes on alone; so
-the answer never depends on how the log was divided. What a recovery gives up is found here too: messages after the
-cut that a search still finds, or that queue units still name.
+the answer never depends on how the log was divided. Who reads the log anyway, as `verify` does, can prove its splits
+on the way (:class:`Prover`). What a recovery gives up is found here too: messages after the cut that a search still
+finds, or that queue units still name.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ class Job:
     """What all processes know; can be pickled.
 
     Attributes:
+        files: of the log, as the broker lists them; first: the number of the one at which the walk begins.
         dispatches: whether records are dispatched at all; above: only those that say they lie after this offset.
         body: check body CRCs.
     """
 
     files: list[StoreFile]
+    first: int
     rules: RecoveryRules
     dispatch_rules: DispatchRules
     wanted: Wanted
@@ -85,66 +88,89 @@ class Proof:
     dispatched: Dispatched | None = None
 
 
-def proven(job: Job, walk: LogWalk, processes: int) -> Iterator[Proof]:
-    """Proofs that continue the walk, which is carried on with each; ends where one is missing.
+class Follower:
+    """Carries a walk on by proofs, as they come in the order of the log."""
+
+    def __init__(self, walk: LogWalk, files: list[StoreFile]) -> None:
+        self.walk, self.files, self.is_over = walk, files, False
+
+    def take(self, proof: Proof) -> bool:
+        """Carry the walk on where a proof continues it; whether it did. Nothing does after one that does not."""
+        walk, part = self.walk, proof.part
+        is_passed = (part.file, part.stop) <= (walk.index, walk.position)
+        if self.is_over or is_passed:  # a record of many bytes may lie in several parts
+            return False
+        self.is_over = part.file != walk.index or not proof.records or proof.first != walk.position
+        if self.is_over:
+            return False
+        walk.position, walk.last = proof.end, proof.last
+        walk.records += proof.records
+        if walk.files[-1:] != [self.files[walk.index].name]:
+            walk.files.append(self.files[walk.index].name)
+        if proof.whole and proof.blank and walk.index + 1 < len(self.files):
+            walk.index, walk.position = walk.index + 1, 0
+        else:
+            self.is_over = proof.blank or not proof.whole
+        return True
+
+
+def proofs(job: Job, processes: int) -> Iterator[Proof]:
+    """Prove all parts of the log that the walk may reach, in several processes.
 
     What a proof has dispatched is good until the next one is taken.
     """
     parts = [
         FileRange(n, start, min(start + SPLIT_SIZE, job.files[n].size))
-        for n in range(walk.index, len(job.files))
+        for n in range(job.first, len(job.files))
         for start in range(0, job.files[n].size, SPLIT_SIZE)
     ]
-    for proof in _proofs(job, parts, processes):
-        if not proof.records or proof.first != walk.position or proof.part.file != walk.index:
-            return
-        walk.position, walk.last = proof.end, proof.last
-        walk.records += proof.records
-        if walk.files[-1:] != [job.files[walk.index].name]:
-            walk.files.append(job.files[walk.index].name)
-        yield proof
-        if not proof.whole:
-            return
-        if proof.blank:
-            if walk.index + 1 >= len(job.files):
-                return
-            walk.index, walk.position = walk.index + 1, 0
-
-
-def _proofs(job: Job, parts: list[FileRange], processes: int) -> Iterator[Proof]:
-    """Proofs in the order of the parts; the parts of a file after its blank record are left out."""
-    done = -1
-    shared: Ordered[FileRange, Proof] = Ordered(_Prover(job), processes, processes + _AHEAD)
-    for proof in shared.results(parts):
-        if proof.part.file != done:
-            done = proof.part.file if proof.blank else done
-            yield proof
+    shared: Ordered[FileRange, Proof] = Ordered(_Worker(job), processes, processes + _AHEAD)
+    yield from shared.results(parts)
 
 
 @dataclass(frozen=True, slots=True)
-class _Prover:
+class _Worker:
     """Makes what works on parts in a process; can be pickled."""
 
     job: Job
 
     def __call__(self) -> Callable[[FileRange], Proof]:
-        return lambda part: _prove(self.job, part)
+        return self._prove
+
+    def _prove(self, part: FileRange) -> Proof:
+        prover, file = Prover(self.job, part), self.job.files[part.file]
+        source = file.open()
+        try:
+            for block in scan(source, Extent(file.name, file.base, part.start, part.stop, size=file.size)):
+                prover.block(block)
+                if prover.is_over:
+                    break
+        finally:
+            source.close()
+        return prover.proof()
 
 
-def _prove(job: Job, part: FileRange) -> Proof:
-    proof, file = Proof(part), job.files[part.file]
-    dispatcher = Dispatcher(job.dispatch_rules, job.wanted)
-    source = file.open()
-    try:
-        for block in scan(source, Extent(file.name, file.base, part.start, part.stop, size=file.size)):
-            if not _chain(block, proof, job, dispatcher):
-                break
-        else:
-            proof.whole = proof.first >= 0 and (proof.blank or proof.end >= part.stop)
-    finally:
-        source.close()
-    proof.dispatched = dispatcher.take()
-    return proof
+class Prover:
+    """Proves one part from its blocks, in order.
+
+    Attributes:
+        is_over: no later block can continue the chain.
+    """
+
+    def __init__(self, job: Job, part: FileRange) -> None:
+        self.job, self.is_over = job, False
+        self._proof, self._dispatcher = Proof(part), Dispatcher(job.dispatch_rules, job.wanted)
+
+    def block(self, block: Block) -> None:
+        """Take the next block of the part."""
+        self.is_over = self.is_over or not _chain(block, self._proof, self.job, self._dispatcher)
+
+    def proof(self) -> Proof:
+        """Return what the blocks have proven."""
+        proof = self._proof
+        proof.whole = not self.is_over and proof.first >= 0 and (proof.blank or proof.end >= proof.part.stop)
+        proof.dispatched = self._dispatcher.take()
+        return proof
 
 
 def _chain(block: Block, proof: Proof, job: Job, dispatcher: Dispatcher) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -40,11 +40,13 @@ from rmqctl.rocketmq.recovery.log_replay import Known, LogWalk, Verdict, replay_
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.proof import (
     LEAST,
+    Follower,
     Job,
+    Proof,
     find_losses,
     find_undispatched,
     holds_data,
-    proven,
+    proofs,
     stop_finding,
 )
 from rmqctl.rocketmq.recovery.rules import Loaded, LoadFailure, RecoveryRules, load_store, unknown_topics
@@ -90,23 +92,34 @@ def recover(
     Raises:
         MissingExtra: queues are in RocksDB, or ``databases`` is asked, and the package rocksdict is not installed.
     """
-    replay = _Replay(store, release or release_range(store).highest, index=index, processes=processes)
-    found = replay.run()
-    found.emptied = emptied_databases(store, found.release) if found.starts else []
-    if databases and found.starts:
-        found.databases = list(replay.database_starts())
-        found.refuse(refused_database(store))
-    return found
+    replay = Replay(store, release, index=index, databases=databases)
+    job = replay.begin()
+    if job is not None and processes > 1 and bytes_held(job.files[job.first :]) >= LEAST:
+        for proof in proofs(job, processes):
+            if not replay.take(proof):
+                break
+    return replay.finish()
+
+
+Walking = Generator[Job, Proof | None, None]
+"""Steps of a start that stop where the log is to be walked, and take proofs of it until there are no more."""
 
 
 class _NeverStarts(Exception):
     """start() waits for ever; the text says for what."""
 
 
-class _Replay:
-    """One start. The methods run in the order of ``DefaultMessageStore.load`` and ``start``."""
+class Replay:
+    """One start. The methods run in the order of ``DefaultMessageStore.load`` and ``start``.
 
-    def __init__(self, store: RocketMQStore, release: Release, *, index: bool, processes: int) -> None:
+    :meth:`begin` goes to the walk over the log, :meth:`take` carries the walk on by what somebody else has read of it,
+    :meth:`finish` reads the rest. Arguments and errors are those of :func:`recover`.
+    """
+
+    def __init__(
+        self, store: RocketMQStore, release: Release | None = None, *, index: bool = False, databases: bool = False
+    ) -> None:
+        release = release or release_range(store).highest
         self.store, self.rules = store, RecoveryRules.of(release)
         self.geometry = geometry_of(store)
         self.dispatch_rules = DispatchRules.of(store, release, starting=True)
@@ -114,30 +127,54 @@ class _Replay:
         self.checkpoint = found[0] if found else dict.fromkeys(_FIELDS, 0)
         self.result = Recovery(release, normal=not store.has_abort)
         self.images: dict[tuple[str, str, int], QueueImage] = {}
-        self.index_end, self.builds_index, self.processes = 0, index, processes
+        self.index_end, self.builds_index, self.finds_databases = 0, index, databases
         self.database_end: int | None = None
         self.database_units, self.dispatched_from = 0, 0
         self.marks = Marks()
         self._opened = ExitStack()
         self.body = flag(store.settings, "checkCRCOnRecover", default=True)
         self.writes_index = files_are_written(store)
+        self._steps, self._follower = self._run(), Follower(LogWalk(0), [])
+        self._job: Job | None = None
 
-    def run(self) -> Recovery:
+    def begin(self) -> Job | None:
+        """Load the store up to the walk over its log; what a proof of the log needs, None where nothing is walked."""
+        self._job = next(self._steps, None)
+        return self._job
+
+    def take(self, proof: Proof) -> bool:
+        """Carry the walk on by the next proof, in log order; whether later ones can do so, too."""
+        if self._job is not None:
+            self._steps.send(proof)
+        return not self._follower.is_over
+
+    def finish(self) -> Recovery:
+        """Read what is left, and return what the start does."""
+        for _ in self._steps:  # as a generator, it takes that for the end of the proofs
+            pass
+        found = self.result
+        if found.starts:
+            found.emptied = emptied_databases(self.store, found.release)
+        if self.finds_databases and found.starts:
+            found.databases = list(self._database_starts())
+            found.refuse(refused_database(self.store))
+        return found
+
+    def _run(self) -> Walking:
         with self._opened:
-            self._run()
+            yield from self._start_up()
             for image in self.images.values():
                 if isinstance(image, RocksQueueImage):
                     image.leave()
-        return self.result
 
-    def _run(self) -> None:
+    def _start_up(self) -> Walking:
         result = self.result
         try:
             loaded = load_store(self.store, self.rules, self.geometry)
             self._set_log(loaded)
             self._load_index()
             self._recover_queues(loaded)
-            self._recover_log(loaded.log)
+            yield from self._recover_log(loaded.log)
             self._correct_minimum()
             self._start()
             result.end = self._log_end()
@@ -217,7 +254,7 @@ class _Replay:
         nothing = 0 if self.store.is_rocksdb else -1
         return max((image.max_physical for image in self.images.values()), default=nothing)
 
-    def _recover_log(self, files: list[StoreFile]) -> None:
+    def _recover_log(self, files: list[StoreFile]) -> Walking:
         """``recoverNormally`` or ``recoverAbnormally``."""
         queues_end = self._queues_end()
         light_end = self.database_end if self.store.has_light_database else None
@@ -242,6 +279,10 @@ class _Replay:
         dispatches = not self.result.normal or self.rules.dispatches_after_queues
         scanned = files[walk.index].base
         self.dispatched_from = scanned if above is None else max(scanned, above + 1)
+        wanted = Wanted(stated=True, hashes=self.builds_index)
+        job = Job(files, walk.index, self.rules, self.dispatch_rules, wanted, dispatches, above, self.body)
+        self._follower = Follower(walk, files)
+        yield from self._prove(job)
         self._walk(files, walk, above=above, dispatches=dispatches, body=self.body)
         # what light queues lose with an empty database is no message of a topic
         self._note_undispatched(queues_end if light_end == 0 else reached, scanned, above, dispatches=dispatches)
@@ -261,15 +302,17 @@ class _Replay:
             until = 0
         self.result.never_dispatched = max(queues_end + known, self.result.log_begin), until
 
-    def _walk(self, files: list[StoreFile], walk: LogWalk, *, above: int | None, dispatches: bool, body: bool) -> None:
-        """Dispatch what the walk accepts: all of it, or records that say they lie after ``above``."""
-        wanted = Wanted(stated=True, hashes=self.builds_index)
-        if self.processes > 1 and walk.position == 0 and bytes_held(files[walk.index :]) >= LEAST:
-            job = Job(files, self.rules, self.dispatch_rules, wanted, dispatches, above, body)
-            for proof in proven(job, walk, self.processes):
+    def _prove(self, job: Job) -> Walking:
+        """Dispatch what proofs carry the walk over."""
+        while (proof := (yield job)) is not None:
+            if self._follower.take(proof):
                 self._count(proof.records, proof.bytes, proof.last_time)
                 if proof.dispatched is not None:
                     self._dispatch(proof.dispatched)
+
+    def _walk(self, files: list[StoreFile], walk: LogWalk, *, above: int | None, dispatches: bool, body: bool) -> None:
+        """Dispatch what the walk accepts: all of it, or records that say they lie after ``above``."""
+        wanted = Wanted(stated=True, hashes=self.builds_index)
         dispatcher = Dispatcher(self.dispatch_rules, wanted)
         waiting = 0
         for found, _ in replay_log(files, walk, self.rules, body=body):
@@ -384,7 +427,7 @@ class _Replay:
 
     # --- databases ----------------------------------------------------------------------------
 
-    def database_starts(self) -> Iterator[DatabaseStart]:
+    def _database_starts(self) -> Iterator[DatabaseStart]:
         """Yield what the start writes into every database."""
         end = self.result.end or 0
         if self.database_end is not None:

@@ -34,7 +34,7 @@ from rmqctl.rocketmq.findings.log import (
 )
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, signed
-from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
+from rmqctl.rocketmq.log.commitlog import CommitLog, LogBlock, LogState, walk_file
 from rmqctl.rocketmq.repair.placeholder import Setting
 from rmqctl.rocketmq.repair.queue_references import QueueReference, Range
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
@@ -42,6 +42,7 @@ from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.driver import Verification
 from rmqctl.rocketmq.verify.log import LogChecker, LogJoin
 from rmqctl.rocketmq.verify.queues import QueueChecker
+from rmqctl.rocketmq.verify.splits import Split
 from rmqctl.rocketmq.verify.unmatched import Missing
 
 _FEW_BYTES = 3
@@ -399,8 +400,8 @@ class Sight:
 class DamageWitness:
     """Goes along when a split of the log is checked, and takes the evidence that a repair needs."""
 
-    def __init__(self, context: FileContext, ids: TextIds) -> None:
-        self.context, self._holes = context, HoleFinder(ids)
+    def __init__(self, split: Split, ids: TextIds) -> None:
+        self.context, self._holes = split.context, HoleFinder(ids)
         self._found, self._in_front = LogDamage(), list[LogGap]()
         self._last: bytes | None = None
 
@@ -476,7 +477,7 @@ def survey(store: RocketMQStore) -> LogDamage:
     for number, context in enumerate(log.contexts()):
         if gap := log.gap_before(number):
             join.gap(gap)
-        checker, witness = LogChecker(ids=ids), DamageWitness(context, ids)
+        checker, witness = LogChecker(ids=ids), DamageWitness(Split(context, 0, None), ids)
         for found in walk_file(context, state):
             witness.block(found, checker.block(found))
             queues.block(found)

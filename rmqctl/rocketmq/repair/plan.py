@@ -65,7 +65,6 @@ from rmqctl.rocketmq.store.databases import databases_of
 from rmqctl.rocketmq.store.files import INDEX, RocketMQStore, StoreFile
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
-from rmqctl.text import number_of
 
 _MOST_STALE = 256 << 20
 
@@ -192,6 +191,7 @@ _ROUNDS = 4
 _CONTRADICTING = (INDEX_ENTRY, INDEX_COVERAGE)
 """Findings of the index that may come from a damaged record."""
 _NEUTRALIZE = "message.neutralize"
+_RESULT = "the result"
 Advance = Callable[[str], object]
 """Called with the name of each stage as it begins."""
 
@@ -331,13 +331,13 @@ class _Planner:
         first = self._replayed()
         if first.index_deleted:
             first = self._with_index_kept() or first
-        refusal = _refusal(first)
+        refusal = first.harm(_RESULT)
         if not refusal:
             return ""
         before = list(self.steps)
         self.steps = [step for step in before if step.file != TOPICS]
         if self._take(topic_steps(self.store)):
-            again = _refusal(self._replayed())
+            again = self._replayed().harm(_RESULT)
             if again != refusal:
                 return again
         self.steps, self._recovery = before, first
@@ -464,16 +464,6 @@ class _Planner:
         room = self.directory / str(self._built)
         room.mkdir(parents=True)
         return room
-
-
-def _refusal(start: Recovery) -> str:
-    """Why a start is no success, one sentence; empty where it is."""
-    if start.error is not None:
-        return f"a broker of {start.release} would not start on the result: {start.error}"
-    if start.lost:
-        lost = number_of(len(start.lost), "message")
-        return f"a broker of {start.release} would cut {lost} off the result, the first at {start.lost[0].physical}"
-    return ""
 
 
 def _possible(step: Step, tree: Tree) -> Step:

@@ -1,9 +1,8 @@
-"""`info`, `topics`, `lag` and `verify` of a RocketMQ store."""
+"""`info`, `topics` and `lag` of a RocketMQ store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 from rmqctl.answer import EVERY_KIND, Answer, Row
@@ -139,32 +138,3 @@ def _no_offset(started: Any, group: str | None, topic: str | None) -> Iterator[s
         yield "no consumer offset is stored: config/consumerOffset.json is missing, empty, or beyond reading"
     elif group is not None and topic is not None:
         yield f"group {group} has no offset in topic {topic}"
-
-
-def verify(
-    store: RocketMQStore,
-    *,
-    level: str,
-    cross: bool,
-    processes: int,
-    as_release: Release | None,
-    notes: bool,
-    share: Callable[..., Any] | None,
-) -> Answer:
-    """Check every file alone, then the files against each other."""
-    from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
-    from rmqctl.verification import show
-
-    answer = Answer(work="verify", total=sum(f.size for f in store.log_files))
-    pending_remark(store, answer)
-    begin(store, answer)
-    options = VerifyOptions(Level(level), cross, processes, as_release)
-    if share is None:
-        checked = Verification(store, options, answer.advance)
-    else:
-        from rmqctl.rocketmq.tables.splits import SPLIT_SIZE
-        from rmqctl.rocketmq.tables.tables import splits_shared
-
-        answer.total = None  # who shares the work shows how far it is
-        checked = Verification(store, replace(options, split_size=SPLIT_SIZE), share=splits_shared(share))
-    return show(answer, checked, notes=notes)

@@ -17,7 +17,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_STORE_TIME
 from rmqctl.rocketmq.index import index_entries, is_written
 from rmqctl.rocketmq.log.columns import TextIds
-from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, FileContext, homecoming, misnamed, misplaced_files
+from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, homecoming, misnamed, misplaced_files
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.state.config import has_stored_config
 from rmqctl.rocketmq.store.databases import POP, can_read, databases_of, has_database
@@ -80,10 +80,12 @@ class Verification:
 
     Args:
         witness: as of :class:`Job`; can be pickled.
+        saw: takes what the witness saw of each split, in log order; None: :attr:`sights` does.
 
     Attributes:
         log: what the splits of the log leave, added up; missing: records whose queue unit is not there, or wrong.
-        sights: what the witness saw of each split, in log order; None of a split that cannot be read.
+        sights: what the witness saw of each split, in log order, where nobody else takes it; None of a split that
+            cannot be read.
 
     Raises (from :meth:`findings`):
     """
@@ -94,10 +96,12 @@ class Verification:
         options: VerifyOptions,
         progress: Progress | None = None,
         share: Share | None = None,
-        witness: Callable[[FileContext, TextIds], Any] | None = None,
+        witness: Callable[[Split, TextIds], Any] | None = None,
+        saw: Callable[[Any], object] | None = None,
     ) -> None:
         self.store, self.options, self.progress, self.share = forgiving(store), options, progress, share
         self.witness, self.sights = witness, list[Any]()
+        self.saw = saw or self.sights.append
         self.log, self.missing = LogJoin(), list[Missing]()
         self.counts: Counter[str] = Counter()
         self.files = self.records = self.messages = self.bytes = 0
@@ -203,7 +207,7 @@ class Verification:
                 if isinstance(result, SplitResult):
                     refusals_of(self.store.tree).update(result.refusals)
                 said.add(result.partials)
-                self.sights.append(result.partials.sight)
+                self.saw(result.partials.sight)
                 ended = result.partials.log.stale
                 if split.stop is None and split.context.file.name in lost:
                     said.log.lose(*lost[split.context.file.name])

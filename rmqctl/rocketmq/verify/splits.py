@@ -36,8 +36,8 @@ class Job:
     Attributes:
         bodies: compute body CRCs.
         cross: compare queues and index with the log.
-        witness: makes what goes along with the checks of a split: it takes each block with what they say, and gives a
-            sight of the split at the end.
+        witness: makes what goes along with the checks of a split, or None where nobody does: it takes each block with
+            what they say, and gives a sight of the split at the end.
         window: bytes read at a time; kept: as :data:`KEPT`.
     """
 
@@ -47,7 +47,7 @@ class Job:
     bodies: bool = True
     cross: bool = True
     max_message: int = DEFAULT_MAX_MESSAGE
-    witness: Callable[[FileContext, TextIds], Any] | None = None
+    witness: Callable[[Split, TextIds], Any] | None = None
     window: int = WINDOW
     kept: int = KEPT
 
@@ -106,7 +106,7 @@ class SplitCheck:
         job, ids, numbers = self.job, TextIds(), KeyNumbers()
         log = LogChecker(bodies=job.bodies, max_message=job.max_message, ids=ids, queues=numbers)
         cross = _Cross(job, self.split, ids, numbers) if job.cross else None
-        witness = job.witness(self.split.context, ids) if job.witness else None
+        witness = job.witness(self.split, ids) if job.witness else None
         try:
             yield from self._walk(log, cross, witness)
         except OSError as error:
