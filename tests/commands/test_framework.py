@@ -137,7 +137,7 @@ _OF_OTHERS = (
     ("verb", "own", "others"),
     [
         ("recover", 100, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")),
-        ("verify", 112, ("rmqctl.rocketmq.verify.databases",)),
+        ("verify", 123, ("rmqctl.rocketmq.verify.databases",)),
     ],
 )
 def test_reading_commands_import_little(verb: str, own: int, others: tuple[str, ...], tmp_path: Path) -> None:
