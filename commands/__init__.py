@@ -154,15 +154,15 @@ def _note(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 
 def _show_version(kind: str | None) -> None:
+    from rmqctl import __version__
+
     if kind == "json":
         import json
 
         from rmqctl.installation import versions
 
-        click.echo(json.dumps(versions(), indent=2))
+        click.echo(json.dumps(versions(__version__), indent=2))
     else:
-        from rmqctl import __version__
-
         click.echo(f"rmqctl {__version__}")
 
 

@@ -16,19 +16,20 @@ NAME = "rmqctl"
 _FOR_DEVELOPERS = re.compile(r"extra == ['\"](test|dev)['\"]")
 
 
-def versions() -> dict[str, Any]:
+def versions(own: str) -> dict[str, Any]:
     """Return what runs here, as a report of a fault needs it.
 
     The keys are rmqctl, python, implementation, platform and libraries; under libraries stands each distribution that
     rmqctl or one of its extras asks for, by name, with its version, or None where it is not installed.
+
+    Args:
+        own: version of rmqctl.
     """
     import platform
 
-    from rmqctl import __version__
-
     wanted = [re.split(r"[^A-Za-z0-9._-]", line)[0] for line in _requirements() if not _FOR_DEVELOPERS.search(line)]
     return {
-        "rmqctl": __version__,
+        NAME: own,
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),
