@@ -46,6 +46,7 @@ class Built:
         left: why a file could not be built, by its name.
         end_offset: the offset after the last batch, or the base offset of the last segment.
         replay: the producers at the end of the log.
+        records: in the sound batches of the log.
     """
 
     files: PartitionFiles
@@ -53,6 +54,7 @@ class Built:
     left: dict[str, str] = field(default_factory=dict)
     end_offset: int = 0
     replay: ProducerReplay = field(default_factory=ProducerReplay)
+    records: int = 0
 
     def content(self, name: str) -> bytes:
         """Return the bytes of a file that was built."""
@@ -137,6 +139,7 @@ class Builder:
         """
         recovery = self._recovery
         self._look(batches)
+        self.found.records += int(np.maximum(batches["records_count"], 0)[batches.crc_ok].sum())
         if self._aborted is not None:
             self._aborted.add(batches, marker)
         if recovery is not None:

@@ -146,6 +146,8 @@ def _rebuild_into(replicas: Replicas, asked: RebuildQuestion, into: Path, answer
     owner = Ownership.like(directories[0].tree, asked.owner)
 
     def make() -> None:
+        from rmqctl.repair.books import Books
+
         with making(into, owner):
             found = Rebuilt(replicas.place.root)
             for directory in directories:
@@ -155,6 +157,8 @@ def _rebuild_into(replicas: Replicas, asked: RebuildQuestion, into: Path, answer
                 found.left |= made.left
                 found.damage += made.damage
                 found.partitions += made.partitions
+                found.built |= made.built
+            answer.books = Books(sum(built.records for built in found.built.values()))
             _show(found, answer)
             answer.is_no = bool(found.left)
 

@@ -376,6 +376,7 @@ def _rebuild_into(work: Rebuild, directory: Path, owner: str | None, answer: Pro
     """
     from rmqctl.files.new_files import Ownership, check_new_directory, making
     from rmqctl.files.tree import LocalTree
+    from rmqctl.repair.books import Books
     from rmqctl.rocketmq.store.locate import check_no_part
 
     tree = work.store.tree
@@ -387,6 +388,7 @@ def _rebuild_into(work: Rebuild, directory: Path, owner: str | None, answer: Pro
     def make() -> None:
         with making(directory, to):
             found = work.run(directory)
+            answer.books = Books(found.built.records)
             _show_rebuilt(work, found, answer)
             work.complete(found)
 
