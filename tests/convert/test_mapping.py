@@ -150,3 +150,15 @@ def test_sentences_agree_with_their_numbers() -> None:
     assert list(result.without_twin()) == [("light-queues", 1, "light queue stays out")]
     result.count("light-queues", 2, "light [queue stays|queues stay] out")
     assert list(result.without_twin()) == [("light-queues", 3, "light queues stay out")]
+
+
+def test_the_crc_of_a_record_is_no_header() -> None:
+    """It covers the whole record in its place in the log, and says nothing of a record of Kafka (spec 2.7)."""
+    fields = {
+        "sys_flag": 0, "body": b"body", "properties": b"TAGS\1a\2KEYS\1k\2__CRC32#\x010123456789\2", "flag": 0,
+        "born_timestamp": 7, "born_ip": b"\x0a\0\0\1", "born_port": 1, "store_ip": b"\x0a\0\0\2", "store_port": 2,
+        "store_timestamp": 8, "reconsume_times": 0,
+    }  # fmt: skip
+    record, _ = record_of(fields, 3)
+    names = [name for name, _ in record.headers]
+    assert b"__CRC32#" not in names and names[0] == b"TAGS" and record.key == b"k"
