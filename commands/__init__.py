@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from commands import _progress
-from commands._guard import INCOMPLETE, exit_code_of, report_bug
+from commands._guard import INCOMPLETE, TYPED, exit_code_of, report_bug
 from commands._signals import be_patient
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -121,7 +121,8 @@ class LazyGroup(click.Group):
 
     def _run(self, args: list[str], name: str, extra: dict[str, Any]) -> None:
         _progress.start_again()
-        with self.make_context(name, args, **extra) as context:
+        with self.make_context(name, list(args), **extra) as context:
+            context.meta[TYPED] = [name, *args]
             self.invoke(context)
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from commands import _sink
 from commands._app import Output, message
+from commands._cells import printable
 from commands._progress import progress
 from commands._rows import Row, take
-from commands._screen import Screen
+from commands._screen import SEVERITY_STYLES, Screen, cells_of
 from rmqctl.answer import Answer, Section, TableLayout
 
+if TYPE_CHECKING:
+    from rmqctl.notices import Notice
+
 _HEAD_ROWS = 100
+_INDENT = "  "
 _BODIES = ("body", "raw_body")
 _LARGE_PIECE = 1 << 16
 
@@ -77,6 +83,7 @@ def say(answer: Answer) -> None:
 
 def write(out: Output, answer: Answer) -> None:
     """Write an answer in the kind that the user asked for."""
+    answer.every = out.every
     if answer.document is not None and out.kind in answer.document_kinds:
         out.document(answer.document())
     elif out.kind == "table" and answer.sections is not None:
@@ -90,8 +97,40 @@ def write(out: Output, answer: Answer) -> None:
         out.show([answer.summary()])
 
 
+def write_notices(out: Output, notices: Iterable[Notice]) -> None:
+    """Write notices for people: a head line, indented lines below it, what to type last."""
+    screen = Screen.here()
+    out.text(_notice_lines(notices, screen))
+
+
+def _notice_lines(notices: Iterable[Notice], screen: Screen) -> Iterator[str]:
+    """Yield the lines of notices, with an empty line between those that have more than two."""
+    was_long = None
+    for notice in notices:
+        is_long = len(notice.lines) > 1 or bool(notice.command)
+        if was_long is not None and (was_long or is_long):
+            yield ""
+        was_long = is_long
+        yield from _one_notice(notice, screen)
+    if was_long:
+        yield ""
+
+
+def _one_notice(notice: Notice, screen: Screen) -> Iterator[str]:
+    first = f"{notice.level}  {notice.id}"
+    head, *rest = screen.fold(f"{first}  {printable(notice.about)}")
+    yield head.replace(notice.level, screen.style(notice.level, SEVERITY_STYLES.get(notice.level, "bold")), 1)
+    yield from (f"{_INDENT}{line}" for line in rest)
+    for text in notice.lines:
+        for number, line in enumerate(screen.fold(printable(text), screen.width - 2 * len(_INDENT))):
+            yield f"{_INDENT if not number else 2 * _INDENT}{line}"
+    if notice.command:
+        yield f"{_INDENT}{screen.style(notice.command, 'bold')}"
+
+
 def _write_section(out: Output, section: Section) -> None:
-    out.text(_folded(section.lines) if section.folds else section.lines)
+    write_notices(out, section.notices)
+    out.text(folded(section.lines) if section.folds else section.lines)
     if section.rows is None:
         return
     rows: Iterator[Row | None] = iter(section.rows)
@@ -106,11 +145,19 @@ def _write_section(out: Output, section: Section) -> None:
         write_layout(out, rows, section.layout)
 
 
-def _folded(lines: Iterable[str]) -> Iterator[str]:
-    """Sentences on as many lines as the terminal needs."""
+def folded(lines: Iterable[str]) -> Iterator[str]:
+    """Sentences on as many lines as the terminal needs; a command to type stays on one."""
     screen = Screen.here()
     for line in lines:
-        yield from screen.fold(line)
+        indent = len(line) - len(line.lstrip(" "))
+        sentence, mark, typed = line[indent:].rpartition(": rmqctl ")
+        if not mark or not screen.folds or cells_of(line) <= screen.width:
+            sentence, mark, typed = line[indent:], "", ""
+        first, *rest = screen.fold(sentence + mark[:1], screen.width - indent)
+        yield " " * indent + first
+        yield from (" " * (2 * indent) + part for part in rest)
+        if mark:
+            yield f"{' ' * indent}  rmqctl {typed}"
 
 
 def write_layout(out: Output, rows: Iterator[Row | None], layout: TableLayout) -> None:

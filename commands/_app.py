@@ -29,10 +29,12 @@ class Output:
     Attributes:
         kind: ``table``, ``json``, ``jsonl`` or ``csv``; with commands that have more, one of those.
         local_time: times of tables in the local zone instead of UTC.
+        every: also what is alike, and what does not change, one by one.
     """
 
     kind: str = "table"
     local_time: bool = False
+    every: bool = False
 
     def show(
         self,
@@ -62,11 +64,11 @@ class Output:
         return write_array(rows) if self.kind == "json" else write_lines(rows)
 
     def document(self, document: Mapping[str, Any]) -> None:
-        """Write one object: a JSON object, or a table of its keys (nested ones joined by dots)."""
+        """Write one object: a JSON object, or a sheet of names and values."""
         if self.kind == "table":
-            from commands._table import write_document
+            from commands._sheet import write_sheet
 
-            write_document(document, local_time=self.local_time)
+            write_sheet(document, local_time=self.local_time)
         elif self.kind == "csv":
             self.show([document])
         else:

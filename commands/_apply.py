@@ -5,6 +5,7 @@ A command asks a store for a proposal and hands it to :func:`propose`.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commands._answer import finish, prepare, say, write
+from commands._answer import finish, folded, prepare, say, write, write_notices
 from commands._app import Output, message
+from commands._guard import TYPED
 from commands._progress import progress
 from commands._types import LocalPath
 from rmqctl.answer import Intent, Proposal
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from rmqctl.repair import Applied, Plan
     from rmqctl.repair.books import Books
 
-_COLUMNS = ("step", "id", "file", "what", "does", "why", "loses")
 _OPTIONS = (
     click.option(
         "--apply/--dry-run",
@@ -52,6 +53,7 @@ _OPTIONS = (
         help="Go on although too little room on the disk seems to be free, or files have further names (hard links).",
     ),
     click.option("--yes", is_flag=True, help="Do not ask at a terminal."),
+    click.option("-v", "--verbose", is_flag=True, help="Every piece of evidence of a step, not only the first."),
 )
 
 
@@ -61,9 +63,11 @@ class Manner(Intent):
 
     Attributes:
         yes: do not ask.
+        verbose: show every piece of evidence of a step.
     """
 
     yes: bool = False
+    verbose: bool = False
 
 
 def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,7 +95,7 @@ def propose(proposal: Proposal, manner: Manner, out: Output) -> None:
         prepare(proposal)
         if proposal.refusal is not None and manner.is_real:
             raise proposal.refusal
-        _write(proposal, out)
+        _write(proposal, out, verbose=manner.verbose)
         applied = None if proposal.plan is None else execute(proposal, manner)
     if applied is None:
         finish(proposal)
@@ -99,7 +103,7 @@ def propose(proposal: Proposal, manner: Manner, out: Output) -> None:
         raise SystemExit(1)
 
 
-def _write(proposal: Proposal, out: Output) -> None:
+def _write(proposal: Proposal, out: Output, *, verbose: bool) -> None:
     """Write a proposal: its plan with what is said around it, else its rows."""
     if proposal.shown is None:
         write(out, proposal)
@@ -109,19 +113,30 @@ def _write(proposal: Proposal, out: Output) -> None:
         if out.kind == "hex" and proposal.preface:
             out.text([*proposal.preface, ""])
         if proposal.shown.steps or not proposal.closing:
-            show_plan(proposal.shown, out, proposal.annotate, proposal.books)
+            show_plan(proposal.shown, out, proposal.annotate, proposal.books, verbose=verbose)
         if out.kind == "jsonl" and proposal.summary is not None:
             out.show([proposal.summary()])
         elif out.kind in {"table", "hex"}:
-            out.text(proposal.closing)
+            out.text(folded(proposal.closing))
     say(proposal)
     for sentence in proposal.hints:
         message(sentence)
 
 
-def show_plan(plan: Plan, out: Output, annotate: Annotate | None = None, books: Books | None = None) -> None:
-    """Write a plan: a row a step; ``json`` one document; ``hex`` the annotated bytes before and after."""
-    from rmqctl.repair.rendering import plan_row, step_row
+def show_plan(
+    plan: Plan,
+    out: Output,
+    annotate: Annotate | None = None,
+    books: Books | None = None,
+    *,
+    verbose: bool = False,
+) -> None:
+    """Write a plan: notices, or a row a step; ``json`` one document; ``hex`` the annotated bytes before and after.
+
+    Args:
+        verbose: every piece of evidence of a step, not only the first.
+    """
+    from rmqctl.repair.rendering import plan_notices, plan_row, step_row
 
     if out.kind == "hex":
         from commands._apply_hex import plan_lines
@@ -129,10 +144,10 @@ def show_plan(plan: Plan, out: Output, annotate: Annotate | None = None, books: 
         out.text(plan_lines(plan, annotate))
     elif out.kind == "json":
         out.document(plan_row(plan, books))
-    elif out.kind == "jsonl":
+    elif out.kind in {"jsonl", "csv"}:
         out.show([step_row(step) for step in plan.steps])
     else:
-        out.show(_rows(plan), columns=_COLUMNS, title=plan.title)
+        write_notices(out, plan_notices(plan, every=out.every, verbose=verbose))
 
 
 def execute(proposal: Proposal, manner: Manner) -> Applied | None:
@@ -149,7 +164,9 @@ def execute(proposal: Proposal, manner: Manner) -> Applied | None:
     plan = proposal.plan
     assert plan is not None
     if not manner.is_real:
-        message("nothing was written; add --apply to carry this out" if plan.edits else "nothing to do")
+        message(
+            f"nothing was written; add --apply to carry this out{_typed('--apply')}" if plan.edits else "nothing to do"
+        )
         return None
     message(_announced(plan, manner))
     ask("Carry this out?", manner.yes)
@@ -157,6 +174,12 @@ def execute(proposal: Proposal, manner: Manner) -> Applied | None:
         applied = proposal.apply(advance)
     close(applied)
     return applied
+
+
+def _typed(*more: str) -> str:
+    """Return the command line of the user with more words, as it is typed, after a colon; "" where nobody knows it."""
+    typed: list[str] = click.get_current_context().meta.get(TYPED, [])
+    return f": {shlex.join([*(word for word in typed if word != '--dry-run'), *more])}" if typed else ""
 
 
 def ask(question: str, yes: bool) -> None:
@@ -201,20 +224,3 @@ def _announced(plan: Plan, manner: Manner) -> str:
     where = manner.journal or default_directory(plan.root)
     edits = f"{number_of(len(plan.edits), 'edit')} in {number_of(len(files), 'file')}"
     return f"about to write to {plan.root}: {edits}; journal in {where}"
-
-
-def _rows(plan: Plan) -> list[dict[str, Any]]:
-    from rmqctl.repair.rendering import edits_text
-
-    return [
-        {
-            "step": number,
-            "id": step.id,
-            "file": step.file,
-            "what": step.what,
-            "does": edits_text(step),
-            "why": step.why,
-            "loses": step.loses,
-        }
-        for number, step in enumerate(plan.steps, 1)
-    ]

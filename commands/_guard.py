@@ -19,6 +19,9 @@ from rmqctl.errors import INTERRUPTED, TERMINATED, IOFailure, RmqctlError
 BUG = 70
 """Exit status after a traceback; 1 would read as "damage found"."""
 
+TYPED = "rmqctl.typed"
+"""Key of `click.Context.meta`: the words of the command line."""
+
 INCOMPLETE = "rmqctl.incomplete"
 """Key of `click.Context.meta`: the answer cannot be whole, so that the exit status is never 0."""
 

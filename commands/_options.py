@@ -192,11 +192,12 @@ as_found_option = click.option(
 """Gives the command ``as_found``."""
 
 
-def output_option(*more: str, default: str = "table") -> Decorator:
+def output_option(*more: str, default: str = "table", folds: str = "") -> Decorator:
     """Add ``-o`` and ``--local-time``; gives the command ``out``, an `Output`.
 
     Args:
         more: kinds that this command has beside table, json, jsonl and csv.
+        folds: what a table counts instead of showing each: adds ``--all``, which shows them.
     """
     kinds = click.option(
         "-o",
@@ -213,7 +214,10 @@ def output_option(*more: str, default: str = "table") -> Decorator:
         is_eager=True,  # a time among the arguments is read by it
         help="Read and show times in the local zone, not UTC.",
     )
-    return _packed("out", (kinds, local), ("kind", "local_time"), Output)
+    if not folds:
+        return _packed("out", (kinds, local), ("kind", "local_time"), Output)
+    every = click.option("--all", "every", is_flag=True, help=f"Show {folds}.")
+    return _packed("out", (kinds, local, every), ("kind", "local_time", "every"), Output)
 
 
 def store_options(function: Function) -> Function:

@@ -32,7 +32,7 @@ class Screen:
 
     def fold(self, text: str, width: int | None = None, *, anywhere: bool = False) -> list[str]:
         """Lines of a text on this screen, see :func:`fold`; one where nothing folds."""
-        return fold(text, max(width or self.width, 1), anywhere=anywhere) if self.folds else [text]
+        return fold(text, max(self.width if width is None else width, 1), anywhere=anywhere) if self.folds else [text]
 
     def style(self, text: str, style: str) -> str:
         """``text`` in a rich style where colour is shown."""

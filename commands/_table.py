@@ -8,7 +8,7 @@ row is a line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -255,24 +255,6 @@ def write_table(
 
     _sink.write_text(lines())
     return count
-
-
-def write_document(document: Row, *, local_time: bool = False) -> None:
-    """One object as lines ``key value``; nested keys, and places in lists of objects, joined by dots."""
-    flat = dict(_flat(document))
-    _sink.write_text(Table(Screen.here(), local_time, list(flat)).block(flat))
-
-
-def _flat(document: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in document.items():
-        key = name.removeprefix(".") if prefix else name  # endings of file names have a dot of their own
-        if isinstance(value, Mapping) and value and list(value) != ["base64"]:
-            yield from _flat(value, f"{prefix}{key}.")
-        elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
-            for number, item in enumerate(value):
-                yield from _flat(item, f"{prefix}{key}.{number}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _style_of(key: str, value: Any) -> str:

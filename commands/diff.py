@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 )
 @spark_options
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most this many differences; all are counted.")
-@output_option()
+@output_option(folds="each of what is alike, not the first places and a count")
 @refusing
 def command(
     a: str,

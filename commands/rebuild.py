@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @spark_options
 @as_release_option
 @apply_options
-@output_option()
+@output_option(folds="each of what is alike, not the first places and a count")
 def command(
     store: StoreOptions,
     queues: bool,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--list-lost", is_flag=True, help="Print the messages that would be lost, as `dump` does.")
 @click.option("--leader", metavar="DIR", help="Kafka: also what this broker would lose as a follower of that one.")
 @apply_options
-@output_option("hex")
+@output_option("hex", folds="also what does not change, and each of what is alike")
 def command(
     store: StoreOptions,
     as_release: Release | None,

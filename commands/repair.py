@@ -43,7 +43,7 @@ from commands._types import refuse
 )
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
 @apply_options
-@output_option("hex")
+@output_option("hex", folds="each of what is alike, not the first places and a count")
 def command(
     store: StoreOptions,
     only: tuple[str, ...],

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @spark_options
 @as_release_option
 @click.option("--no-notes", is_flag=True, help="Leave out notes: what is normal but worth knowing.")
-@output_option()
+@output_option(folds="each of what is alike, not the first places and a count")
 def command(
     store: StoreOptions,
     level: str,

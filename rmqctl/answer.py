@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmqctl.files.local import ByteSource
     from rmqctl.findings import Finding
     from rmqctl.hexview.annotation import Annotation
+    from rmqctl.notices import Notice
     from rmqctl.repair import Applied, Plan
     from rmqctl.repair.books import Books
     from rmqctl.repair.edits import Step
@@ -52,9 +53,10 @@ class TableLayout:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of what a terminal shows: lines of text, then rows as a table.
+    """A part of what a terminal shows: notices, then lines of text, then rows as a table.
 
     Attributes:
+        notices: things to be understood.
         lines: text as it is.
         folds: the lines are sentences, broken where the terminal ends.
         rows: None for no table.
@@ -71,6 +73,7 @@ class Section:
     title: str = ""
     is_optional: bool = False
     folds: bool = False
+    notices: Iterable[Notice] = ()
 
 
 @dataclass
@@ -92,6 +95,7 @@ class Answer:
         unit: what ``total`` counts, a plural.
         on_advance: whoever shows a bar puts it in.
         make: does the work once and fills in the rest; None: the rows do it.
+        every: on a terminal, too, all that is alike, and all that does not change, is wanted.
     """
 
     rows: Iterable[Row | None] = ()
@@ -110,6 +114,7 @@ class Answer:
     unit: str = "bytes"
     on_advance: Advance = lambda _: None
     make: Callable[[], object] | None = None
+    every: bool = False
 
     def __iter__(self) -> Iterator[Row]:
         self.prepare()

@@ -125,6 +125,11 @@ def register(*kinds: FindingKind) -> None:
         _registry[kind.id] = kind
 
 
+def find_kind(kind_id: str) -> FindingKind | None:
+    """Return the kind with an id, where one that has been seen has it."""
+    return _registry.get(kind_id)
+
+
 def all_kinds() -> list[FindingKind]:
     """Every kind of finding: those of both families, then each family's in the order of its modules."""
     modules = [sys.modules[__name__], *map(import_module, _KIND_MODULES)]

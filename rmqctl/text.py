@@ -51,15 +51,18 @@ def counted(counts: Row, said: Iterable[tuple[str, str, str, str]]) -> Iterator[
 def what_a_start_leaves(root: str, *, removes: bool) -> str:
     """Return what `recover` does not say of a store, after what a start removes, if it removes anything."""
     if not removes:
-        return f"A start does not read all: rmqctl verify {root} looks at the rest"
-    return f"This is what the start removes; damage in what it does not read stays: rmqctl verify {root}"
+        return f"A start does not read all; to look at the rest, type: rmqctl verify {root}"
+    return f"This is what the start removes; damage in what it does not read stays; type: rmqctl verify {root}"
 
 
 def instant(milliseconds: int) -> str:
-    """Return epoch milliseconds of the years 1970 to 9999 as ISO 8601 in UTC."""
+    """Return epoch milliseconds as ISO 8601 in UTC; the number itself where no calendar has the day."""
     from datetime import UTC, datetime
 
-    moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    try:
+        moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds:,} ms"
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
 
 

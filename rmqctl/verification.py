@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import RmqctlError
 from rmqctl.findings import Finding, Severity
+from rmqctl.notices import finding_notices, typed
 from rmqctl.text import number_of
 
 FINDING_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
@@ -59,20 +60,18 @@ class Verification(Protocol):
         ...
 
 
-def show(answer: Answer, checked: Verification, *, notes: bool) -> Answer:
+def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> Answer:
     """Make the findings the rows of an answer; errors, warnings and a start that does harm make it a "no".
 
     Args:
+        root: of the store, as it is typed; "" where it is none that `repair` takes.
         notes: also what is normal but worth knowing.
     """
-    remedies: dict[str, str] = {}
     start = ForeseenStart()
 
     def rows() -> Iterator[Row]:
         nonlocal start
         for finding in checked.findings():
-            if finding.level is not Severity.NOTE:
-                remedies.setdefault(finding.kind.id, finding.kind.remedy)
             if notes or finding.level is not Severity.NOTE:
                 yield finding.row()
         start = checked.start()
@@ -84,27 +83,17 @@ def show(answer: Answer, checked: Verification, *, notes: bool) -> Answer:
         return {"summary": checked.summary(), "findings": findings, "start": start.row}
 
     def sections() -> Iterator[Section]:
-        yield Section(rows=_folded(answer.rows), columns=FINDING_COLUMNS)
-        yield Section(lines=(f"{name}: {remedy}" for name, remedy in remedies.items()), folds=True)
+        repair = typed("repair", root) if root else ""
+        yield Section(notices=finding_notices(answer.rows, repair, every=answer.every))
         yield Section(lines=[f"start: {start.harm}"] if start.harm else [], folds=True)
-        yield Section(lines=[_sentence(checked.summary(), start)])
+        yield Section(lines=[_sentence(checked.summary(), start)], folds=True)
+        if answer.is_no and repair:
+            yield Section(lines=[f"Next: {repair}   (shows the plan, writes nothing)"])
 
     answer.rows, answer.document, answer.sections = rows(), document, sections
     answer.columns = FINDING_COLUMNS
     answer.summary = lambda: {"kind": "summary", **checked.summary(), "start": start.row}
     return answer
-
-
-def _folded(rows: Iterable[Row | None]) -> Iterator[Row | None]:
-    """Errors and warnings as they come, then notes: of many with one id the first, and how many more there are."""
-    first, more = dict[str, Row](), Counter[str]()
-    for row in rows:
-        if row is None or row["severity"] != Severity.NOTE:
-            yield row
-        elif first.setdefault(row["id"], row) is not row:
-            more[row["id"]] += 1
-    for name, row in first.items():
-        yield {**row, "message": f"{row['message']}; and {more[name]} more like it"} if more[name] else row
 
 
 def _sentence(s: dict[str, Any], start: ForeseenStart) -> str:
@@ -157,8 +146,8 @@ def show_comparison(
         return {"summary": found.summary(), "findings": findings}
 
     def sections() -> Iterator[Section]:
-        yield Section(rows=answer.rows, columns=FINDING_COLUMNS)
-        yield Section(lines=sentences(found.summary()))
+        yield Section(notices=finding_notices(answer.rows, "", every=answer.every))
+        yield Section(lines=sentences(found.summary()), folds=True)
 
     answer.rows, answer.document, answer.sections = rows(), document, sections
     answer.summary = lambda: {"kind": "summary", **found.summary()}

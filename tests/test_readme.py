@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 READMES = ("README.md", "README.zh-CN.md")
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _CHANGING = re.compile(
-    r"\(\d+\.\d s\)|(?<=bytes_allocated).*|\(\d+\.\d s, [\d,]+ a second\)|\d[\d,]* are free|(?<=building in ).*"
+    r"\(\d+\.\d s\)|(?<=bytes[ _]allocated).*|\(\d+\.\d s, [\d,]+ a second\)|\d[\d,]* are free|(?<=building in ).*"
     r"|\"manifest\".*|(?<=index/)\d{17}(?=.*create)|rmqctl-[^ ]*\.zip"
 )
 SPARK = ("sql", "stats", "export")

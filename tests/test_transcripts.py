@@ -51,7 +51,7 @@ def test_every_command_has_a_transcript() -> None:
     assert not cli.commands.keys() - shown
 
 
-_ALLOCATED = re.compile(r"(bytes_allocated\"?:?,? +)[0-9][0-9.]*( [KMG]?i?B)?")
+_ALLOCATED = re.compile(r"(bytes[_ ]allocated\"?:?,? +)[0-9][0-9.]*( [KMG]?i?B)?")
 _TIMES = re.compile(r"\([0-9.]+ s(?:, (?:[0-9,]+ a second|nothing to do))?\)|(?<=\"seconds\":)[0-9.]+")
 
 

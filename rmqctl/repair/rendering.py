@@ -4,9 +4,10 @@ type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.notices import PLACES, Notice
 from rmqctl.repair.edits import (
     STORE,
     Create,
@@ -77,8 +78,9 @@ def edit_row(edit: Edit) -> dict[str, Any]:
 def edit_text(edit: Edit) -> str:
     """One edit in words."""
     match edit:
-        case Overwrite(_, offset, before, _):
-            return f"overwrite {number_of(len(before), 'byte')} at {offset:,}"
+        case Overwrite(_, offset, before, after):
+            change = f": {before.hex(' ')} -> {after.hex(' ')}" if len(before) <= _SHORT else ""
+            return f"overwrite {number_of(len(before), 'byte')} at {offset:,}{change}"
         case Extend(_, low, high):
             return f"extend from {low:,} to {high:,} bytes"
         case Cut(_, low, high):
@@ -113,6 +115,65 @@ def _group_text(step: Step, edits: list[Edit]) -> str:
         return where + ", ".join(edit_text(edit) for edit in edits)
     size = sum(len(edit.after) for edit in edits if isinstance(edit, Overwrite))
     return f"{where}overwrite {number_of(size, 'byte')} in {number_of(len(edits), 'place')} from {first.offset:,} on"
+
+
+# --- plans as notices -------------------------------------------------------------------------------
+
+_SHORT = 8
+"""Bytes that are shown before and after."""
+
+
+def plan_notices(plan: Plan, *, every: bool = False, verbose: bool = False) -> Iterator[Notice]:
+    """Yield the steps of a plan as notices, in order; those of one id that do the same to other places are one.
+
+    Args:
+        every: a notice for each step.
+        verbose: with every piece of evidence, not only the first.
+    """
+    alike: dict[object, list[tuple[int, Step]]] = {}
+    for number, step in enumerate(plan.steps, 1):
+        kind = (step.id, bool(step.edits), *sorted({type(edit).__name__ for edit in step.edits}))
+        alike.setdefault(number if every else kind, []).append((number, step))
+    for steps in alike.values():
+        yield _one_step(*steps[0], verbose) if len(steps) == 1 else _many_steps(steps, verbose)
+
+
+def _one_step(number: int, step: Step, verbose: bool) -> Notice:
+    lines = [step.what, *([edits_text(step)] if step.edits else []), *_evidence(step, verbose), *_given_up([step])]
+    return Notice(f"step {number}" if step.edits else "left", step.id, step.file, lines)
+
+
+def _many_steps(steps: Sequence[tuple[int, Step]], verbose: bool) -> Notice:
+    shown = steps if len(steps) <= PLACES + 1 else steps[:PLACES]
+    lines = [f"{step.file}: {step.what}" + (f"; {edits_text(step)}" if step.edits else "") for _, step in shown]
+    if len(shown) < len(steps):
+        lines.append(f"and {len(steps) - len(shown):,} more like it (--all)")
+    lines += [*_evidence(steps[0][1], verbose), *_given_up([step for _, step in steps])]
+    files = number_of(len({step.file for _, step in steps}), "file")
+    level = "left" if not steps[0][1].edits else f"steps {_numbers([number for number, _ in steps])}"
+    return Notice(level, steps[0][1].id, f"{number_of(len(steps), 'place')} in {files}", lines)
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """``1-4`` where they follow each other, else the first ones: ``1, 3, 4 ...``."""
+    if numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]}-{numbers[-1]}"
+    return ", ".join(map(str, numbers[:PLACES])) + (" ..." if len(numbers) > PLACES else "")
+
+
+def _evidence(step: Step, verbose: bool) -> list[str]:
+    pieces = step.why.split("; ")
+    if verbose or len(pieces) == 1 or not step.edits:
+        return [f"because {step.why}"] if step.edits else [step.why]
+    return [f"because {pieces[0]}; and {len(pieces) - 1} more (--verbose)"]
+
+
+def _given_up(steps: Sequence[Step]) -> list[str]:
+    lost, names = sum(step.loses for step in steps), [name for step in steps for name in step.gives_up]
+    if not lost:
+        return []
+    more = f", and {len(names) - PLACES:,} more" if len(names) > PLACES else ""
+    return [f"gives up {lost:,}" + (f": {', '.join(names[:PLACES])}{more}" if names else "")]
 
 
 def weight(plan: Plan) -> int:

@@ -94,9 +94,10 @@ def test_documents(show: Show) -> None:
     assert json.loads(show("json", document)) == document
     assert show("jsonl", document).count("\n") == 1
     assert show("table", document).splitlines() == [
-        "kind                        rocketmq-store",
-        "commit_log.files            4",
-        "commit_log.bytes_allocated  256 KiB",
+        "kind  rocketmq-store",
+        "commit log",
+        "  files            4",
+        "  bytes allocated  256 KiB",
     ]
     assert show("csv", document).startswith("kind,commit_log\r\n")
 

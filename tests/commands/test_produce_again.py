@@ -63,7 +63,7 @@ def test_an_index_time_of_zero_is_no_date(rmqctl: Any, tmp_path: Path) -> None:
     assert rmqctl("produce", tmp_path / "s", "--topic", "T", "--small").exit_code == 0
     told = rmqctl("info", tmp_path / "s").stdout
     assert "1970" not in told
-    assert "never" in next(line for line in told.splitlines() if "index_msg_timestamp" in line)
+    assert "never" in next(line for line in told.splitlines() if "index msg timestamp" in line)
 
 
 def test_a_damaged_store_is_equal_to_itself_only_as_far_as_it_can_be_read(rmqctl: Any, tmp_path: Path) -> None:
@@ -75,6 +75,8 @@ def test_a_damaged_store_is_equal_to_itself_only_as_far_as_it_can_be_read(rmqctl
     log.write_bytes(data)
     told = rmqctl("diff", root, root)
     assert told.exit_code == 1
-    assert re.search(r"A: \d places? of the log without a record, not compared; type: rmqctl verify", told.stdout)
+    assert re.search(
+        r"A: \d places? of the log without a record, not compared; type: rmqctl verify", " ".join(told.stdout.split())
+    )
     assert "A and B are equal where both could be compared" in told.stdout
     assert json.loads(rmqctl("diff", root, root, "-o", "json").stdout)["summary"]["b"]["damaged_places"] > 0

@@ -108,7 +108,7 @@ def verify(
     if share is not None:
         answer.total = None  # who shares the work shows how far it is
     checked = StartingVerifications(replicas, logs, VerifyOptions(level, cross, processes), answer, asked, share)
-    return show(answer, checked, notes=notes)
+    return show(answer, checked, logs.root if len(logs.directories) == 1 else "", notes=notes)
 
 
 class StartingVerifications(Verifications):

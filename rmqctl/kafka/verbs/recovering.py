@@ -166,7 +166,7 @@ _COLUMNS = ("partition", "log_start_offset", "log_end_offset", "segments", "reco
 def show(found: Recovery, root: str, answer: Answer) -> None:
     """Let an answer show what a start does to the log directories of a root."""
     answer.rows = (partition_row(partition) for partition in found.partitions)
-    answer.sections = lambda: _sections(found, root)
+    answer.sections = lambda: _sections(found, root, every=answer.every)
     answer.document = lambda: document(found)
     answer.summary = lambda: {"kind": "summary", **{k: v for k, v in document(found).items() if k != "partitions"}}
 
@@ -243,14 +243,24 @@ def comparison(found: Recovery) -> Row:
     }
 
 
-def _sections(found: Recovery, root: str) -> Iterator[Section]:
+def _sections(found: Recovery, root: str, *, every: bool) -> Iterator[Section]:
     below = [what_a_start_leaves(root, removes=found.removes)] if found.starts else []
-    rows = [_table_row(partition) for partition in found.partitions]
-    yield Section([*_sentences(found), *below, *([""] if rows else [])])
+    rows = [_table_row(partition) for partition in found.partitions if every or _is_touched(partition)]
+    whole = len(found.partitions) - len(rows)
+    if whole:
+        below.append(f"{number_of(whole, 'partition', 'keep')} all records (--all lists them)")
+    yield Section([*_sentences(found), *below, *([""] if rows else [])], folds=True)
     if rows:
         yield Section(
             rows=rows, columns=_COLUMNS, title="Partitions afterwards (changes: files deleted -, created +, changed ~)"
         )
+
+
+def _is_touched(partition: RecoveredPartition) -> bool:
+    """Whether a start does more to a partition than to write its indexes, snapshots and checkpoints."""
+    changes = partition.changes
+    logs = any(name.endswith(".log") for names in (changes.deleted, changes.created, changes.changed) for name in names)
+    return logs or partition.is_stray or bool(partition.lost.records) or partition.loaded.stopped_by is not None
 
 
 def _table_row(partition: RecoveredPartition) -> Row:

@@ -39,6 +39,7 @@ from rmqctl.kafka.indexes import Index, OffsetIndex, TimeIndex, read_offset_inde
 from rmqctl.kafka.state.producers import EndedTransaction
 from rmqctl.kafka.verify.log import SegmentFacts
 from rmqctl.kafka.verify.splits import Headers
+from rmqctl.text import instant
 
 EntriesT = TypeVar("EntriesT", bound=Index)
 _SHOWN = 5
@@ -175,7 +176,8 @@ class SegmentIndexes:
         for number in np.flatnonzero(~ok).tolist():
             entry, row = int(mine[number]), int(at[number])
             message = (
-                f"timestamp {times[entry]} at offset {offsets[entry]}, whose batch has {headers['max_timestamp'][row]}"
+                f"timestamp {instant(int(times[entry]))} at offset {offsets[entry]}, "
+                f"whose batch has {instant(int(headers['max_timestamp'][row]))}"
             )
             self._wrong_times.append((entry, message))
 
@@ -207,8 +209,8 @@ class SegmentIndexes:
         growing = self.is_last and not self.settings.is_closed
         stated = int(index.timestamps[-1]) if len(index) else -1
         if not growing and facts.max_timestamp != stated and facts.max_timestamp >= 0:
-            has = f"its last entry is {stated}" if len(index) else "it is empty"
-            message = f"{has}, the largest timestamp of the segment is {facts.max_timestamp}"
+            has = f"its last entry is {instant(stated)}" if len(index) else "it is empty"
+            message = f"{has}, the largest timestamp of the segment is {instant(facts.max_timestamp)}"
             yield Finding(TIME_INDEX_LAST, file.name, 0, 0, message)
 
     def _shape(self, file: LogFile, index: Index, size: FindingKind, padding: FindingKind) -> Iterator[Finding]:

@@ -34,6 +34,7 @@ from rmqctl.kafka.findings.log import (
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.producers import Marker, marker_of
+from rmqctl.text import instant
 
 SPLIT_SIZE = 64 << 20
 """Bytes of a segment that one process works on at a time."""
@@ -220,7 +221,7 @@ def _header_findings(block: Block, headers: Headers) -> Iterator[Finding]:
     first, last = headers["base_timestamp"], headers["max_timestamp"]
     for row in at(created & (first >= 0) & (last >= 0) & (np.abs(last - first) >= _SPAN)):
         days = abs(int(last[row] - first[row])) / 86_400_000
-        message = f"timestamps from {first[row]} to {last[row]} are {days:.1f} days apart"
+        message = f"timestamps from {instant(int(first[row]))} to {instant(int(last[row]))} are {days:.1f} days apart"
         yield _of_batch(BATCH_TIMESTAMP_SPAN, block, row, message)
 
 

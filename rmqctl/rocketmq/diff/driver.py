@@ -28,7 +28,7 @@ from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, FileKind, RocketMQStore, forgiving, unreadable_files
-from rmqctl.text import number_of
+from rmqctl.text import instant, number_of
 
 _EVERYWHERE = (-1 << 62, 1 << 62)
 
@@ -221,6 +221,8 @@ def difference(left: bytes, right: bytes) -> str:
 
 def _field(name: str, a: object, b: object) -> str:
     """One field on both sides; of the body where it begins to differ, of the properties those that differ."""
+    if name.endswith("_timestamp") and isinstance(a, int) and isinstance(b, int):
+        return f"{name} {instant(a)} / {instant(b)}"
     if not isinstance(a, bytes) or not isinstance(b, bytes):
         return f"{name} {_short(a)} / {_short(b)}"
     if name == "properties":

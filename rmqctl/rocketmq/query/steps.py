@@ -7,10 +7,10 @@ change once released, so scripts and tests may match on them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from rmqctl.explain import CONCLUSION, NONE, Miss, TraceStep, declare_miss
+from rmqctl.text import instant
 
 
 class Trace:
@@ -44,14 +44,6 @@ class Trace:
 
 
 _FOREVER = 1 << 62
-
-
-def instant(time: int) -> str:
-    """Return a time in epoch ms as UTC ISO 8601 with milliseconds; the number itself where no calendar has it."""
-    try:
-        return f"{datetime.fromtimestamp(time / 1000, UTC):%Y-%m-%dT%H:%M:%S}.{time % 1000:03}Z"
-    except (ValueError, OverflowError, OSError):
-        return f"{time} ms"
 
 
 def span(begin: int, end: int) -> str:

@@ -48,7 +48,7 @@ def verify(
         answer.total = None  # who shares the work shows how far it is
         options = VerifyOptions(Level(level), cross, processes, as_release, SPLIT_SIZE)
         elsewhere = splits_shared(share)
-    return show(answer, StartingVerification(store, options, answer, elsewhere), notes=notes)
+    return show(answer, StartingVerification(store, options, answer, elsewhere), store.root, notes=notes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,13 +104,23 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
             answer.document = lambda: outcome.document(found)
             answer.document_kinds = frozenset({"json", "jsonl", "csv"})
             answer.rows = outcome.queue_rows(found)
-            answer.sections = lambda: [
-                Section(lines=[*outcome.sentences(found), *below, ""]),
-                Section(rows=outcome.queue_rows(found), title="Queues afterwards"),
-            ]
+            answer.sections = lambda: _after_a_start(found, below, every=answer.every)
 
     answer.make = make
     return answer
+
+
+def _after_a_start(found: Recovery, below: Sequence[str], *, every: bool) -> Iterator[Section]:
+    """What a start does, then the queues that lose something; all of them where each is wanted."""
+    from rmqctl.rocketmq.recovery import outcome
+
+    rows, gone = outcome.queue_rows(found), {(record.topic, record.queue_id) for record in found.lost}
+    topics = {*found.undispatched.by_topic, *found.unknown_topics}
+    shown = [row for row in rows if every or row["topic"] in topics or (row["topic"], row["queue_id"]) in gone]
+    whole = len(rows) - len(shown)
+    more = [f"{number_of(whole, 'queue', 'keep')} all messages (--all lists them)"] if whole else []
+    yield Section(lines=[*outcome.sentences(found), *below, *more, *([""] if shown else [])], folds=True)
+    yield Section(rows=shown, title="Queues afterwards", is_optional=True)
 
 
 def _compare(store: RocketMQStore, answer: Proposal, processes: int) -> None:

@@ -72,7 +72,7 @@ from rmqctl.rocketmq.store.databases import (
 from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore
 from rmqctl.rocketmq.store.geometry import flag
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.text import number_of
+from rmqctl.text import instant, number_of
 
 _NOT_TIMERS, _INDEX_MARKS = (TIMER_DELIVERED, TIMER_SCANNED), (INDEX_MARK, INDEX_TIME)
 _CACHED = 1 << 14
@@ -355,8 +355,8 @@ def _timers_missing(database: Database, rows: MessageRows, unread: int, context:
     delivered = database.get(TIMER_FAMILY, TIMER_DELIVERED) or b""
     at = leading_number(delivered)
     if context.newest_store_timestamp and at > context.newest_store_timestamp + DELIVERED_SLACK:
-        message = f"family timer: timers until {at} are said to be delivered, the last message was stored at "
-        yield Finding(DATABASE_REACH, database.path, 0, 0, f"{message}{context.newest_store_timestamp}")
+        message = f"family timer: timers until {instant(at)} are said to be delivered, the last message was stored at "
+        yield Finding(DATABASE_REACH, database.path, 0, 0, f"{message}{instant(context.newest_store_timestamp)}")
         delivered = b""
     lost = [
         TIMER_VALUE.unpack(value)[1]

@@ -29,6 +29,7 @@ from rmqctl.rocketmq.state.config import read_checkpoint
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, SLOT_SIZE
 from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.text import instant
 
 _MAX_SECONDS = (1 << 31) - 1
 _MOST = 64
@@ -119,14 +120,16 @@ def time_findings(file: IndexFile, context: LogContext, times: FileTimes) -> Ite
     if not any(file.header.values()):
         return
     said = _stored(file, context, times)
-    wrong = [f"{name} is {file.header[name]}, but {what}" for name, (right, what) in said.items() if not right]
+    wrong = [f"{name} is {instant(file.header[name])}, but {what}" for name, (right, what) in said.items() if not right]
     begin, end = file.header["begin_timestamp"], file.header["end_timestamp"]
     mostly = "begin_timestamp" not in said and times.wrong * 2 > times.compared > 1
     if mostly:
-        wrong.append(f"begin_timestamp is {begin}, but {times.wrong} of {times.compared} entries say otherwise")
+        wrong.append(
+            f"begin_timestamp is {instant(begin)}, but {times.wrong} of {times.compared} entries say otherwise"
+        )
     severity = None
     if not wrong and begin > end:
-        text = f"times {begin} to {end} are not in order"
+        text = f"times {instant(begin)} to {instant(end)} are not in order"
         if len(said) == 2:
             text += ": the clock was set back; queries by key and time pass this file over"
             severity = Severity.NOTE
@@ -153,7 +156,7 @@ def _stored(file: IndexFile, context: LogContext, times: FileTimes) -> dict[str,
                 continue
             stored = log.store_timestamp(physical)
             if stored is not None:
-                what = f"the {which} record in it, at {physical}, was stored at {stored}"
+                what = f"the {which} record in it, at {physical}, was stored at {instant(stored)}"
                 found[name] = stored == file.header[name], what
     return found
 
@@ -200,7 +203,8 @@ def check_file(
     yield from _against_log(file, context)
     checkpoint = read_checkpoint(store)
     if context.crashed and checkpoint and file.header["end_timestamp"] > checkpoint[0]["index_msg_timestamp"]:
-        message = f"end time {file.header['end_timestamp']}, the checkpoint says {checkpoint[0]['index_msg_timestamp']}"
+        ends, said = file.header["end_timestamp"], checkpoint[0]["index_msg_timestamp"]
+        message = f"it ends at {instant(ends)}, the checkpoint says {instant(said)}"
         yield Finding(INDEX_NEWER, file.path, 0, 0, message)
 
 
@@ -228,7 +232,7 @@ def header_problem(file: IndexFile, *, unsettled: bool = False) -> str | None:  
     if not 0 <= h["hash_slot_count"] <= file.geometry.entries:
         return f"hash_slot_count is {h['hash_slot_count']}, the file has {file.geometry.slots} slots"
     if min(h["begin_timestamp"], h["end_timestamp"]) < 0:
-        return f"times {h['begin_timestamp']} to {h['end_timestamp']} are before 1970"
+        return f"times {instant(h['begin_timestamp'])} to {instant(h['end_timestamp'])} are before 1970"
     if h["begin_phy_offset"] > h["end_phy_offset"] or h["begin_phy_offset"] < 0:
         return f"offsets {h['begin_phy_offset']} to {h['end_phy_offset']} are not in order"
     if file.count and file.physical_at(1) != h["begin_phy_offset"]:

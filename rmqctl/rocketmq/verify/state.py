@@ -83,7 +83,7 @@ from rmqctl.rocketmq.store.files import (
     sequence,
 )
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.text import number_of
+from rmqctl.text import instant, number_of
 
 _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 _OFFSETS = ("master_flushed_offset", "confirm_phy_offset", "logics_physical_offset")
@@ -143,14 +143,15 @@ def _offsets(fields: dict[str, int], context: LogContext) -> Iterator[Finding]:
 
 def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) -> Iterator[Finding]:
     last = context.last_store_timestamp
+    newest = f"the last record was stored at {instant(last)}"
     names = [n for n in _TIMES if fields[n] > max(last, context.newest_store_timestamp)]
     if names and last:
-        values = ", ".join(f"{n} {fields[n]}" for n in names)
-        yield _finding(CHECKPOINT_AHEAD, _FIELDS_SIZE, f"{values}, but the last record was stored at {last}")
+        values = ", ".join(f"{n} {instant(fields[n])}" for n in names)
+        yield _finding(CHECKPOINT_AHEAD, _FIELDS_SIZE, f"{values}, but {newest}")
         return
     negative = [n for n in _TIMES if fields[n] < 0]
     if negative:
-        values = ", ".join(f"{n} {fields[n]}" for n in negative)
+        values = ", ".join(f"{n} {instant(fields[n])}" for n in negative)
         yield _finding(CHECKPOINT_ZERO, _FIELDS_SIZE, f"{values}: before 1970, where no broker wrote anything")
         return
     if not last:
@@ -158,7 +159,7 @@ def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) ->
     lazy = context.highest_release >= _LAZY_LOGICS  # logics changes at the 60 s flush only, not at shutdown
     zero = [n for n in _TIMES[:2] if fields[n] == 0]
     if zero:
-        message = f"{' and '.join(zero)} {'is' if len(zero) == 1 else 'are'} zero, the last record was stored at {last}"
+        message = f"{' and '.join(zero)} {'is' if len(zero) == 1 else 'are'} zero, {newest}"
         expected = context.crashed or lazy or _TIMES[1] not in zero
         rocksdb, some = store.is_rocksdb, any(fields[n] for n in _TIMES)
         normal = rocksdb or (expected and (some or _is_young(store, context)))
@@ -168,11 +169,11 @@ def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) ->
     names = [_TIMES[0]] if lazy else list(_TIMES[:2])
     older = [n for n in names if fields[n] < last]
     if older:
-        values = ", ".join(f"{n} {fields[n]}" for n in older)
+        values = ", ".join(f"{n} {instant(fields[n])}" for n in older)
         settled = not (context.crashed or context.running)  # a clean stop writes logics with the last dispatched record
         late = _TIMES[1] in older and last - fields[_TIMES[1]] > _FLUSH_MS
         severity = Severity.WARNING if settled and late else None
-        yield _finding(CHECKPOINT_BEHIND, _FIELDS_SIZE, f"{values}, the last record was stored at {last}", severity)
+        yield _finding(CHECKPOINT_BEHIND, _FIELDS_SIZE, f"{values}, {newest}", severity)
 
 
 def _is_young(store: RocketMQStore, context: LogContext) -> bool:

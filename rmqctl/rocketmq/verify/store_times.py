@@ -17,6 +17,7 @@ import numpy.typing as npt
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.findings.log import LOG_STORE_TIME
 from rmqctl.rocketmq.log.block import Block, head_offsets
+from rmqctl.text import instant
 
 _IN_FRONT, _EDGE = 2, 3
 _LOCK_MS = 1000
@@ -154,11 +155,11 @@ def _judge(second: int | None, front: int | None, time: int, after: int | None) 
     if time and time >= front:
         return None
     if time and second is not None and second <= time:
-        what = f"{front}, {front - time} ms after that of the record behind"
+        what = f"{instant(front)}, {front - time:,} ms after that of the record behind"
         return _Break(what, is_front=True, is_normal=front - time <= _LOCK_MS)
     is_step = after is not None and 0 < time <= after < front
     is_normal = is_step or (time > 0 and front - time <= _LOCK_MS)
-    return _Break(f"{time}, {front - time} ms before that of the record in front", is_normal=is_normal)
+    return _Break(f"{instant(time)}, {front - time:,} ms before that of the record in front", is_normal=is_normal)
 
 
 def _finding(found: _Break, spot: Spot) -> Finding:

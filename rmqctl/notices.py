@@ -1,0 +1,145 @@
+"""Notices: what a person is to understand of findings and plans, one a cause, with what it costs and what to type.
+
+Findings with one id are one notice: its first places stand whole, the others are counted. Rows, documents and the
+library keep every finding.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rmqctl.findings import Severity, find_kind
+from rmqctl.text import Row, number_of
+
+PLACES = 3
+"""Places that stand whole; one more does, too, where it is the last."""
+_TOPICS = 3
+"""Topics that a head names with their counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing to be understood: a head line, and indented lines below it.
+
+    Attributes:
+        level: the severity, or what of a plan it is: ``step 1``, ``left``.
+        id: of the finding.
+        about: what it is about, in words of whoever uses the store.
+        lines: places with what was found and expected, what it costs, what is done.
+        command: what to type next; "" where nothing is to be done.
+    """
+
+    level: str
+    id: str
+    about: str
+    lines: Sequence[str] = ()
+    command: str = ""
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Findings of one id and severity: the first of them, and counts of all."""
+
+    first: list[Row] = field(default_factory=list)
+    count: int = 0
+    files: set[str] = field(default_factory=set)
+    topics: Counter[str] = field(default_factory=Counter)
+    queues: set[str] = field(default_factory=set)
+
+    def add(self, row: Row) -> None:
+        self.count += 1
+        self.files.add(row["file"])
+        if topic := row.get("topic"):
+            self.topics[topic] += 1
+            self.queues.add(queue_of(row))
+        if len(self.first) <= PLACES:
+            self.first.append(row)
+
+
+def finding_notices(rows: Iterable[Row | None], command: str, *, every: bool = False) -> Iterator[Notice]:
+    """Yield notices of rows of findings: errors first, then warnings, then notes; in each the first one first.
+
+    Args:
+        command: what shows how to mend them, to which ``--only ID`` is added; "" for none.
+        every: a notice for each, as it comes.
+    """
+    found: dict[tuple[str, str], _Alike] = {}
+    for row in rows:
+        if row is None:
+            continue
+        alike = _Alike() if every else found.setdefault((row["severity"], row["id"]), _Alike())
+        alike.add(row)
+        if every:
+            yield _notice(alike, command)
+    order = [str(severity) for severity in Severity]
+    for _, alike in sorted(found.items(), key=lambda each: order.index(each[0][0])):
+        yield _notice(alike, command)
+
+
+def _notice(alike: _Alike, command: str) -> Notice:
+    row = alike.first[0]
+    about = _about(alike)
+    shown, more = first_of(alike.first, alike.count)
+    lines = [_place(one, about) for one in shown]
+    if row["severity"] == Severity.NOTE:
+        lines, more = lines[:1], alike.count - 1
+    if more:
+        where = "this file" if len(alike.files) == 1 else number_of(len(alike.files), "file")
+        lines.append(f"and {more:,} more in {where} (--all)")
+    kind = find_kind(row["id"])
+    if row["severity"] == Severity.NOTE or kind is None:
+        return Notice(row["severity"], row["id"], about, lines)
+    if kind.broker:
+        lines.append(f"A broker: {kind.broker}")
+    lines.append(kind.remedy)
+    is_left = not command or kind.remedy.startswith(("Nothing", "None"))
+    return Notice(row["severity"], row["id"], about, lines, "" if is_left else f"{command} --only {row['id']}")
+
+
+def first_of(places: Sequence[Row], count: int) -> tuple[Sequence[Row], int]:
+    """Return the places that stand whole, and how many more there are."""
+    shown = places if count <= PLACES + 1 else places[:PLACES]
+    return shown, count - len(shown)
+
+
+def queue_of(row: Row) -> str:
+    """Return the queue or partition of a finding as `rmqctl` takes it: ``LabOrders/1``, ``plain-0``; or its topic."""
+    if "queue_id" in row:
+        return f"{row['topic']}/{row['queue_id']}"
+    return f"{row['topic']}-{row['partition']}" if "partition" in row else str(row["topic"])
+
+
+def _about(alike: _Alike) -> str:
+    """What findings are about, in words of whoever uses the store: topics and queues, else files."""
+    row, places = alike.first[0], number_of(alike.count, "place")
+    if alike.count == 1:
+        if not alike.topics:
+            return str(row["file"])
+        offset = row.get("queue_offset")
+        return queue_of(row) if offset is None else f"{queue_of(row)}, offset {offset}"
+    if not alike.topics:
+        return f"{places} in {row['file'] if len(alike.files) == 1 else number_of(len(alike.files), 'file')}"
+    if len(alike.queues) == 1:
+        offsets = [one["queue_offset"] for one in alike.first if "queue_offset" in one]
+        after = f", from offset {min(offsets)} on" if offsets else ""
+        return f"{queue_of(row)}, {places}{after}"
+    named = [f"{topic} {count:,}" for topic, count in alike.topics.most_common(_TOPICS)]
+    others = len(alike.topics) - len(named)
+    return f"{places}: {', '.join(named)}" + (f", and {number_of(others, 'more topic')}" if others else "")
+
+
+def _place(row: Row, about: str) -> str:
+    """One place: file, position and size where they mean something, what was found and expected."""
+    at = f"at {row['offset']:,}" if row["offset"] or row["size"] else ""
+    size = number_of(row["size"], "byte") if row["size"] else ""
+    inside = ", ".join(filter(None, (at, size)))
+    named = " ".join(filter(None, ("" if row["file"] == about else row["file"], inside)))
+    return f"{named}: {row['message']}" if named else row["message"]
+
+
+def typed(*words: str) -> str:
+    """Return a command as it is typed into a shell."""
+    return shlex.join(("rmqctl", *words))
