@@ -169,15 +169,20 @@ class _State:
         self.below = below
         self.files: dict[str, _Laid] = {}
         self.gone: set[str] = set()
+        self._names: dict[str, set[str]] = {}
 
     def apply(self, edit: Edit) -> None:
         if isinstance(edit, Create):
             under = edit.source.stat().st_size if edit.source is not None else 0
             size = max(under, len(edit.content)) if edit.size is None else edit.size
-            self.files[edit.file] = made = _Laid(under, size, edit.source)
+            self._lay(edit.file, made := _Laid(under, size, edit.source))
             made.write(0, edit.content)
         elif isinstance(edit, Quarantine):
-            self.files = {n: f for n, f in self.files.items() if not _is_in(n, edit.file)}
+            kept = {n: f for n, f in self.files.items() if not _is_in(n, edit.file)}
+            if len(kept) < len(self.files):
+                self.files, self._names = {}, {}
+                for name, file in kept.items():
+                    self._lay(name, file)
             self.gone.add(edit.file)
         else:
             self._change(self._file(edit.file), edit)
@@ -194,32 +199,40 @@ class _State:
         if path not in self.files:
             entry = self.below.stat(path)
             size = entry.size if entry is not None else 0
-            self.files[path] = _Laid(size, size, mtime_ms=entry.mtime_ms if entry else 0)
+            self._lay(path, _Laid(size, size, mtime_ms=entry.mtime_ms if entry else 0))
         return self.files[path]
+
+    def _lay(self, path: str, file: _Laid) -> None:
+        """Note a file, and under each directory above it the name through which it is reached."""
+        self.files[path] = file
+        while path:
+            path, _, name = path.rpartition("/")
+            self._names.setdefault(path, set()).add(name)
 
     def is_gone(self, path: str) -> bool:
         """Whether a path of the tree below was moved away, itself or a directory above it."""
-        return any(_is_in(path, gone) for gone in self.gone)
+        while path and self.gone:
+            if path in self.gone:
+                return True
+            path = path.rpartition("/")[0]
+        return False
 
     def stat(self, path: str) -> Entry | None:
         name = path.rpartition("/")[2]
         if path in self.files:
             file = self.files[path]
             return Entry(name, path, is_directory=False, size=file.size, mtime_ms=file.mtime_ms)
-        if any(_is_in(made, path) and made != path for made in self.files):
+        if path in self._names:
             return Entry(name, path, is_directory=True, size=0)
         return None if self.is_gone(path) else self.below.stat(path)
 
     def entries(self, path: str, sizes: bool) -> list[Entry]:
         found = {e.name: e for e in self.below.entries(path, sizes=sizes)} if not self.is_gone(path) else {}
         found = {n: e for n, e in found.items() if not self.is_gone(e.path)}
-        start = f"{path}/" if path else ""
-        for made in self.files:
-            if made.startswith(start):
-                name = made[len(start) :].partition("/")[0]
-                entry = self.stat(join(path, name))
-                if entry is not None:
-                    found[name] = entry
+        for name in self._names.get(path, ()):
+            entry = self.stat(join(path, name))
+            if entry is not None:
+                found[name] = entry
         return sorted(found.values(), key=lambda e: e.name)
 
     def open(self, path: str) -> ByteSource:

@@ -6,10 +6,11 @@ lengths read from the fields that the schema's plans locate (spec 2.1, 6.2).
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -436,10 +437,11 @@ def whole_records(
 def whole_among(files: Iterable[StoreFile], ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
     """Whole records of a log that overlap some ranges of physical offsets, with the offsets at which they lie."""
     wanted = sorted(ranges)
+    farthest = list(accumulate((end for _, end in wanted), max))
     for file in files:
-        inside = [(max(a - file.base, 0), min(b - file.base, file.size)) for a, b in wanted]
-        stretches = [(begin, end) for begin, end in inside if begin < end]
-        if stretches:
+        first, last = bisect_right(farthest, file.base), bisect_left(wanted, (file.base + file.size,))
+        inside = ((max(a - file.base, 0), min(b - file.base, file.size)) for a, b in wanted[first:last])
+        if stretches := [(begin, end) for begin, end in inside if begin < end]:
             with closing(file.open()) as source:
                 yield from ((file.base + at, raw) for at, raw in whole_records(source, file.base, stretches))
 

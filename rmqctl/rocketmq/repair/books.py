@@ -23,7 +23,7 @@ from rmqctl.repair.crc_correction import LONGEST_BURST, span_of
 from rmqctl.repair.edits import Plan
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL
-from rmqctl.rocketmq.index import index_files
+from rmqctl.rocketmq.index import index_entries
 from rmqctl.rocketmq.log.measure import is_whole_record, records_anywhere
 from rmqctl.rocketmq.log.record import (
     CRC_SPAN,
@@ -47,9 +47,8 @@ from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.placeholder import is_filler, is_stand_in
 from rmqctl.rocketmq.repair.queue_references import leads_to, place_of, references_into
-from rmqctl.rocketmq.repair.served import hidden
+from rmqctl.rocketmq.repair.served import hidden, indexed
 from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore, is_offset
-from rmqctl.rocketmq.store.geometry import IndexGeometry, geometry_of
 from rmqctl.text import number_of
 
 
@@ -165,11 +164,18 @@ class LogLedger:
             return ""
         if "PHYSICALOFFSET" in wrong and len(wrong) > 1 and names_place(physical_of(was)):
             return ""  # the body is that of another place, and its CRC proves it there
-        return proof if not is_whole_record(was) or self._is_wrong(was, now, home, wrong, before) else ""
+        if not is_whole_record(was):
+            return proof if not (wrong and self._had_unit(was, now, home, before)) else ""
+        return proof if self._is_wrong(was, now, home, wrong, before) else ""
+
+    def _had_unit(self, was: bytes, now: bytes, home: int, before: RocketMQStore) -> bool:
+        """Whether a unit leads to a damaged record from the place that it says, and the mended one says another."""
+        said = place_of(decode_record(_with_claims(now, was, now))[0])
+        return said != place_of(decode_record(now)[0]) and leads_to(before, said) == home
 
     def _is_wrong(self, was: bytes, now: bytes, home: int, wrong: Sequence[str], before: RocketMQStore) -> bool:
         """Whether something is the matter with a whole record, beside what its CRC proves."""
-        claimed = _with_claims(was, now)
+        claimed = _with_claims(was, now, now)
         if len(wrong) > 1 or (claimed != now and not self._may_change(claimed, now, home)):
             return False
         is_borne_out = bool(wrong) and self._is_borne_out(was, home, before)
@@ -239,6 +245,8 @@ class LogLedger:
         said += [f"a start of {release} would empty the database {name}" for name in emptied]
         if found.index_deleted:
             kept, _ = _index_after(self.stores[id(before)], earlier)
+            made = [name for name in found.index_deleted if before.stat(name) is None]
+            kept |= indexed(self.stores[id(after)], made)
             left, gone = _index_after(self.stores[id(after)], found)
             log = self._log(self.stores[id(after)])
             if hidden := sum(log.head(at) is not None for at in kept & gone - left):
@@ -288,17 +296,11 @@ def _index_after(store: RocketMQStore, start: Recovery) -> tuple[set[int], set[i
 
     What the start dispatches again gets its entries again.
     """
-    geometry = geometry_of(store)
     begin = next((file.base for file in start.log_files if file.name == start.start_file), 0)
-    left, gone = set[int](), set[int]()
-    for file in index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries)):
-        physical = set(file.entries(1, file.count)["physical_offset"].tolist())
-        file.close()
-        if file.path in start.index_deleted:
-            gone |= {at for at in physical if at < begin}
-            physical -= gone
-        left |= physical
-    return left, gone
+    deleted = indexed(store, start.index_deleted)
+    stays = indexed(store, [entry.path for entry in index_entries(store) if entry.path not in start.index_deleted])
+    gone = {physical for physical in deleted if physical < begin}
+    return stays | (deleted - gone), gone
 
 
 def books_of(
@@ -419,11 +421,11 @@ def _shown_wrong(was: bytes, now: bytes) -> Iterator[slice]:
         at += len(piece) + 1
 
 
-def _with_claims(was: bytes, now: bytes) -> bytes:
-    """Return a record with what another says of its place."""
-    record = bytearray(was)
-    for span in _claims(now).values():
-        record[span] = now[span]
+def _with_claims(raw: bytes, other: bytes, layout: bytes) -> bytes:
+    """Return a record with what another says of its place, where ``layout`` has it."""
+    record = bytearray(raw)
+    for span in _claims(layout).values():
+        record[span] = other[span]
     return bytes(record)
 
 

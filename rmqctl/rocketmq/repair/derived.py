@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, S
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
 from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DATABASE, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
 from rmqctl.rocketmq.findings.state import DATABASE_TWIN, DATABASE_TWO_PLACES, TIMER_CHECK, TIMER_LOG
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.rebuild.compare import Change, FileDifference
@@ -45,6 +46,7 @@ from rmqctl.rocketmq.rebuild.databases import (
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.repair.config import topic_settings
 from rmqctl.rocketmq.repair.damage import Break, LogDamage
+from rmqctl.rocketmq.repair.served import served_name
 from rmqctl.rocketmq.store.database_rows import fits
 from rmqctl.rocketmq.store.databases import CONFIG_V2, MESSAGES, METADATA, TOPICS_V1, DatabaseDamaged, can_read
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, SEPARATE_QUEUES, RocketMQStore
@@ -271,24 +273,30 @@ def _replaced(change: FileDifference) -> Iterator[Edit]:
 
 def _different(store: RocketMQStore, name: str, staged: Path) -> Iterator[Overwrite]:
     """Yield overwrites for the bytes in which a file differs from what was built; units of expired messages stay."""
-    old, new = store.tree.open(name), LocalFile(str(staged))
-    begin = store.log_files[0].base if store.log_files else 0
-    try:
+    with (
+        closing(store.tree.open(name)) as old,
+        closing(LocalFile(str(staged))) as new,
+        LogReader(store.log_files) as log,
+    ):
         for at in range(0, old.size(), _CHUNK):
             a, b = old.read_at(at, _CHUNK), new.read_at(at, _CHUNK)
             if a != b:
-                b = _expired_kept(a, b, begin) if name.startswith(f"{QUEUES}/") else b
+                b = _kept(name, at, a, b, log) if name.startswith(f"{QUEUES}/") else b
                 yield from changes(name, at, a, b)
-    finally:
-        old.close()
-        new.close()
 
 
-def _expired_kept(old: bytes, new: bytes, begin: int) -> bytes:
-    """Return the new units, but the old ones where those point before the log and only filler could be built."""
+def _kept(name: str, at: int, old: bytes, new: bytes, log: LogReader) -> bytes:
+    """Return the new units, but the old ones where those point before the log and only filler could be built, and where
+    they lead to one of two whole records that name the same place in the queue.
+    """
     a, b = np.frombuffer(old, UNIT), np.frombuffer(new, UNIT).copy()
-    past = (a["physical_offset"] < begin) & (a["physical_offset"] >= 0) & (a["size"] > 0) & is_pre_blank(b)
-    b[past] = a[past]
+    keeps = (a["physical_offset"] < log.min_offset) & (a["physical_offset"] >= 0) & (a["size"] > 0) & is_pre_blank(b)
+    _, topic, queue_id, base = name.split("/")
+    first = (int(base) + at) // UNIT.itemsize
+    is_other = (a["size"] > 0) & (b["size"] > 0) & (a["physical_offset"] != b["physical_offset"])
+    for row in np.flatnonzero(is_other & ~is_pre_blank(a) & ~is_pre_blank(b)).tolist():
+        keeps[row] = bool(served_name(log, (topic, int(queue_id), first + row), int(a["physical_offset"][row])))
+    b[keeps] = a[keeps]
     return b.tobytes()
 
 

@@ -7,7 +7,7 @@ there, and what it lay over is a destroyed range of the log like any other.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -193,7 +193,8 @@ class Whereabouts:
             last.is_tail = True
 
         def is_kept(physical: int) -> bool:
-            return not any(gap.begin <= physical < gap.end for gap in gaps)
+            at = bisect_right(gaps, physical, key=lambda gap: gap.begin) - 1
+            return at < 0 or physical >= gaps[at].end
 
         records = {at: found for at, found in self.damage.records.items() if at in self.own or is_kept(at)}
         missing = [m for m in self.damage.missing if m.physical in self.own or is_kept(m.physical)]
@@ -221,7 +222,7 @@ class Whereabouts:
             gaps: those ranges, misplaced records that do not belong where they lie included.
         """
         free = [gap for gap in gaps if not gap.file.lead]
-        free += self._room_at_end(free)
+        free = sorted([*free, *self._room_at_end(free)], key=lambda gap: gap.begin)
         sources = [(gap.begin, gap.limit) for gap in free]
         sources += [*self.damage.stale_ranges(), *self.damage.rooms, *self._bodies()]
         if sum(end - begin for begin, end in sources) > _MOST:
@@ -272,15 +273,16 @@ class Whereabouts:
                 fits.append((not is_claimed, one))
         kept: list[Displaced] = []
         for _, one in sorted(fits, key=lambda item: (item[0], item[1].home, item[1].lies_at)):
-            if not any(other.home < one.end and one.home < other.end for other in kept):
-                kept.append(one)
-        return sorted(kept, key=lambda one: one.home)
+            at = bisect_left(kept, one.home, key=lambda other: other.home)
+            if not any(other.home < one.end and one.home < other.end for other in kept[max(at - 1, 0) : at + 1]):
+                kept.insert(at, one)
+        return kept
 
     def _range_of(self, one: Displaced, free: list[LogGap], bodies: dict[int, int]) -> LogGap | None:
         """Return the range without anything sound that has the place of a record; None where it is not free."""
-        for gap in free:
-            if gap.begin <= one.home and one.end <= gap.limit:
-                return gap
+        at = bisect_right(free, one.home, key=lambda gap: gap.begin) - 1
+        if at >= 0 and one.end <= free[at].limit:
+            return free[at]
         if bodies.get(one.home) == one.end:  # the same record, but for its body
             file = self.log.file_of(one.home)
             finding = self.damage.records[one.home][0]
@@ -340,8 +342,11 @@ def naming_losses(below: RocketMQStore, after: RocketMQStore, steps: Sequence[St
     touched = sorted((*span, number) for number, step in enumerate(steps) for span in _spans(step, bases))
     lost: dict[bytes, int] = {}
     with LogReader(after.log_files) as log:
+        reached = -1
         for at, raw in whole_among(below.log_files, merged((begin, end) for begin, end, _ in touched)):
-            if _is_gone(log, at, raw):
+            is_inside = at + len(raw) <= reached  # of another whole one: what its message says
+            reached = max(reached, at + len(raw))
+            if not is_inside and _is_gone(log, at, raw):
                 first = bisect_right(touched, at, key=lambda span: span[1])
                 lost.setdefault(raw, touched[min(first, len(touched) - 1)][2])
         for number, step in enumerate(steps):

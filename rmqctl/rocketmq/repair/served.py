@@ -1,45 +1,108 @@
-"""Whole records that a plan would take out of their queues: a broker serves nothing to which no unit leads."""
+"""Whole records that a plan hides: no unit leads to them, no key, or they lie after an end that it gives a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
 
-from formats.rocketmq.message import TRANSACTION, decode_record
+from formats.rocketmq.message import ROLLBACK, TRANSACTION, decode_record
 from formats.rocketmq.properties import split_properties
-from rmqctl.repair.edits import Plan
+from rmqctl.repair.edits import Overwrite, Plan
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
+from rmqctl.rocketmq.index import IndexFile, index_entries
 from rmqctl.rocketmq.log.block import Ints
-from rmqctl.rocketmq.log.measure import is_whole_record
-from rmqctl.rocketmq.log.record import LogReader, record_name
+from rmqctl.rocketmq.log.measure import is_whole_record, whole_records
+from rmqctl.rocketmq.log.record import LogReader, physical_of, record_name
+from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.repair.placeholder import is_stand_in
 from rmqctl.rocketmq.repair.queue_references import Place, place_of
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.geometry import IndexGeometry, geometry_of
+from rmqctl.text import number_of
 
 
 def hidden(before: RocketMQStore, after: RocketMQStore, plan: Plan) -> list[str]:
-    """Return a sentence for each queue in files in which a plan leaves a whole record at home without the unit that
-    leads to it, the only one for its place.
+    """Return a sentence for each way in which a plan hides whole records at home: without the unit that leads to them,
+    the only one for their place; without an entry in the index; after an end that the plan gives a file of the log.
 
     Args:
-        before, after: the store on both sides of the plan.
+        before, after: the store on both sides of the plan. Queues and index are those in files.
     """
-    found = []
-    touched = [edit.file.split("/")[:3] for edit in plan.edits]
     with LogReader(after.log_files) as log:
-        for kind, dtype in ((QUEUES, UNIT), (BATCH_QUEUES, BATCH_UNIT)):
-            parts = [names for names in touched if names[0] == kind]
-            now = {queue.key: queue for queue in queues_of(after.queues(kind), dtype)} if parts else {}
-            for queue in queues_of(before.queues(kind), dtype) if parts else ():
-                own = [kind, queue.where.topic, str(queue.where.queue_id)]
-                if any(own[: len(names)] == names for names in parts):
-                    names = list(_taken(queue, now.get(queue.key), log))
-                    found += [f"no unit of {queue.where.path} leads to {names[0]} any more"] if names else []
+        return [
+            *_without_units(before, after, plan, log),
+            *_without_keys(before, after, plan, log),
+            *_ended(after, plan),
+        ]
+
+
+def _ended(after: RocketMQStore, plan: Plan) -> Iterator[str]:
+    written: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for edit in plan.edits:
+        if isinstance(edit, Overwrite):
+            written[edit.file].append((edit.offset - 8, edit.offset + len(edit.after)))
+    for file in (file for file in after.log_files if file.name in written):
+        with closing(file.open()) as source:
+            blocks = scan(source, Extent(file.name, file.base, lead=file.lead))
+            for end in (blank.position for block in blocks for blank in block.blanks):
+                if any(begin < end < stop for begin, stop in written[file.name]):
+                    found = whole_records(source, file.base, [(end + 8, file.size)])
+                    if count := sum(physical_of(raw) == file.base + at > file.base + end for at, raw in found):
+                        records = number_of(count, "whole record", "lie")
+                        yield f"{records} after the end that {file.name} gets at {end:,}"
+
+
+def _without_keys(before: RocketMQStore, after: RocketMQStore, plan: Plan, log: LogReader) -> Iterator[str]:
+    if not any(edit.file.split("/")[0] == INDEX for edit in plan.edits):
+        return
+    gone = sorted(indexed(before) - indexed(after))
+    if count := sum(_has_key(log, physical) for physical in gone):
+        yield f"the index leads to {number_of(count, 'message')} no more"
+
+
+def indexed(store: RocketMQStore, names: Collection[str] | None = None) -> set[int]:
+    """Return the physical offsets to which the index leads, what cannot be read of it left out.
+
+    Args:
+        names: only of these files; None: of all.
+    """
+    geometry, found = geometry_of(store), set[int]()
+    for entry in index_entries(store):
+        with suppress(OSError):
+            if names is None or entry.path in names:
+                file = IndexFile.open(store.tree, entry, IndexGeometry(geometry.index_slots, geometry.index_entries))
+                found |= set(file.entries(1, file.count)["physical_offset"].tolist())
+                file.close()
     return found
+
+
+def _has_key(log: LogReader, physical: int) -> bool:
+    """Whether a whole record at home is there, and has a key of its own."""
+    raw = log.record(physical)
+    if raw is None or physical_of(raw) != physical or not is_whole_record(raw):
+        return False
+    fields = decode_record(raw)[0]
+    properties = dict(split_properties(fields["properties"]))
+    is_rolled_back = fields["sys_flag"] & TRANSACTION == ROLLBACK
+    return not is_rolled_back and any(properties.get(name) for name in (b"UNIQ_KEY", b"KEYS"))
+
+
+def _without_units(before: RocketMQStore, after: RocketMQStore, plan: Plan, log: LogReader) -> Iterator[str]:
+    touched = [edit.file.split("/")[:3] for edit in plan.edits]
+    for kind, dtype in ((QUEUES, UNIT), (BATCH_QUEUES, BATCH_UNIT)):
+        parts = [names for names in touched if names[0] == kind]
+        now = {queue.key: queue for queue in queues_of(after.queues(kind), dtype)} if parts else {}
+        for queue in queues_of(before.queues(kind), dtype) if parts else ():
+            own = [kind, queue.where.topic, str(queue.where.queue_id)]
+            if any(own[: len(names)] == names for names in parts):
+                names = list(_taken(queue, now.get(queue.key), log))
+                if names:
+                    yield f"no unit of {queue.where.path} leads to {names[0]} any more"
 
 
 def _taken(was: Queue, now: Queue | None, log: LogReader) -> Iterator[str]:
@@ -49,12 +112,19 @@ def _taken(was: Queue, now: Queue | None, log: LogReader) -> Iterator[str]:
     row = np.minimum(np.searchsorted(kept, offsets), max(len(kept) - 1, 0))
     is_kept = (kept[row] == offsets) & (leads[row] == physical) if len(kept) else np.zeros(len(offsets), bool)
     for offset, at in zip(offsets[~is_kept].tolist(), physical[~is_kept].tolist(), strict=True):
-        raw = log.record(at)
-        fields: dict[str, Any] = decode_record(raw)[0] if raw is not None else {}
-        if raw is None or fields["physical_offset"] != at or is_stand_in(fields) or not is_whole_record(raw):
-            continue
-        if (*was.key, offset) in _places(fields):
-            yield record_name(fields)
+        if name := served_name(log, (*was.key, offset), at):
+            yield name
+
+
+def served_name(log: LogReader, place: Place, physical: int) -> str:
+    """Return the name of the record to which a unit at a place in a queue leads, if it is whole, at home and names that
+    place; "" for any other, and for one that stands for a destroyed message.
+    """
+    raw = log.record(physical)
+    fields: dict[str, Any] = decode_record(raw)[0] if raw is not None else {}
+    if raw is None or fields["physical_offset"] != physical or place not in _places(fields):
+        return ""
+    return record_name(fields) if not is_stand_in(fields) and is_whole_record(raw) else ""
 
 
 def _units(queue: Queue) -> tuple[Ints, Ints]:

@@ -51,8 +51,9 @@ class Found:
     @property
     def stands_in(self) -> bool:
         """Whether it says that it stands for something destroyed."""
-        is_filler = self.topic == b"R" and b"placeholder: the message".startswith(self.body.rstrip(b"\0")[:24])
-        return b"RMQCTL" in self.raw or b"placeholder: the message" in self.raw or is_filler
+        text = self.body.rstrip(b"\0")[:24]
+        says_so = len(text) > (self.topic != b"R") * 4 and b"placeholder: the message".startswith(text)
+        return b"RMQCTL" in self.raw or b"placeholder: the message" in self.raw or says_so
 
     def is_named(self, names: list[str]) -> bool:
         """Whether one of the names is its."""
@@ -357,7 +358,7 @@ class Bookkeeper:
     def __init__(self, release: str, room: Path) -> None:
         names = [f"{release}-{state}" for state in ("clean", "crash")]
         self.room = room
-        other = golden.pristine("5.1.4-crash")
+        other = golden.pristine("5.1.4-crash" if release != "5.1.4" else "5.3.3-crash")
         self.damagers = [Misdirector(name, other) for name in names]
         for name in names:
             golden.copy_tree(golden.pristine(name), room / name)
