@@ -131,6 +131,13 @@ class Partition:
         """The ``.log`` files in use, ascending."""
         return [segment.log for segment in self.segments if segment.log is not None]
 
+    @property
+    def replaced(self) -> frozenset[int]:
+        """Base offsets of files that a broker deleted, or has others for: ``.cleaned`` ones it had not yet."""
+        return frozenset(
+            f.base for f in self.leftovers if f.meaning.leftover != ".cleaned" and f.meaning.base is not None
+        )
+
     def of_kind(self, kind: FileKind) -> list[LogFile]:
         """Files of a kind that are in use, by base offset."""
         found = [f for f in self.files if f.meaning.kind is kind and not f.meaning.leftover]

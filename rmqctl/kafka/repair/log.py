@@ -115,6 +115,36 @@ def carried_on(
     return data, restored, list(dict.fromkeys(names))
 
 
+def ended_again(
+    partition: Partition, doubtful: frozenset[str], before: Batch | None, first: int, beyond: int
+) -> tuple[bytes | None, dict[int, Ending], str]:
+    """Return what takes a log on from its end to an offset where transactions are known to have ended there.
+
+    A producer snapshot of the new end would say so without a marker, and an aborted one would count as committed.
+
+    Args:
+        partition: as it is; of segments that are gone with what is left of them.
+        doubtful: names of transaction indexes that are damaged.
+        before: the last batch of the log.
+
+    Returns:
+        The bytes, None for no marker; the markers by their offsets; and what a step says of them, and of those that
+        are not known.
+    """
+    survey = Survey(partition)
+    number = len(survey.files) - 1
+    size, name = survey.files[number].size, survey.files[number].name
+    part = Damage(number, size, size, BATCH_CUT, f"{name} ends")
+    is_gone = any(segment.base == first and segment.log is None for segment in partition.segments)
+    lost = Range(number, size, size, first, beyond, before, None, () if is_gone else (part,))
+    endings = Endings(survey, doubtful)
+    markers = endings.of(lost)
+    epoch, timestamp = (before.epoch, before.max_timestamp) if before is not None else (0, -1)
+    made = with_markers(lost, markers, epoch, timestamp, fills=False) if markers else None
+    text = f"; the markers there are known: {endings.named(markers)}" if made is not None else ""
+    return made, markers, text + endings.unknown
+
+
 def is_of_epoch(batch: Batch, epochs: Sequence[LeaderEpoch]) -> bool:
     """Whether a batch is the one that a log had at its offset: a leader gives an offset once in an epoch."""
     row = bisect_right(epochs, batch.base_offset, key=lambda entry: entry.start_offset)

@@ -90,8 +90,10 @@ class _Names:
     def steps(self) -> Iterator[Step]:
         claims = [claim for number in range(len(self.survey.files)) if (claim := self._claim(number)) is not None]
         believed = _most_believed(claims)
+        believed = [claim for claim in believed if not self._is_among(claim, believed)]
         away = [claim for claim in claims if claim not in believed and self._is_superfluous(claim, believed)]
         moved = self._moved(believed, {claim.name for claim in claims} - {claim.name for claim in away})
+        away += [claim for claim in claims if claim not in (*away, *moved) and self._is_foreign(claim, believed)]
         if moved:
             yield self._renamed(moved)
         taken = {self._file(claim.number).name for claim in moved} | {self._named(name) for name in moved.values()}
@@ -101,7 +103,7 @@ class _Names:
             file = self._file(claim.number)
             if file.name not in taken:
                 why = f"its {claim.count:,} whole batches, of offsets {claim.first} to {claim.last}, "
-                why += "stand in other segments, or contradict them"
+                why += "stand in other segments, contradict them, or are of no place in this log"
                 yield Step(SEGMENT_NAME.id, file.name, "move out", why, (Quarantine(file.name),))
 
     def _file(self, number: int) -> LogFile:
@@ -187,6 +189,22 @@ class _Names:
         contradicted = np.append(columns["base_offset"][there], np.iinfo(np.int64).max)[at] <= last
         begins = np.flatnonzero(np.append(True, base[1:] != last[:-1] + 1))
         return bool(np.logical_or.reduceat(contradicted, begins).all())
+
+    def _is_outside(self, claim: _Claim) -> bool:
+        """Whether no batch of a segment has an offset that its name lets it have."""
+        after = min((name for name in self.logs if name > claim.name), default=1 << 63)
+        base = self.survey.columns["base_offset"][claim.rows]
+        return claim.name >= 0 and not ((claim.name <= base) & (base < after)).any()
+
+    def _is_among(self, claim: _Claim, others: Sequence[_Claim]) -> bool:
+        """Whether a segment that belongs elsewhere by its batches lies there among those of another one."""
+        bases = [self.survey.columns["base_offset"][other.rows] for other in others if other is not claim]
+        among = any(base[0] < claim.first and (base > claim.last).sum() > 1 for base in bases)
+        return among and self._is_outside(claim)
+
+    def _is_foreign(self, claim: _Claim, believed: Sequence[_Claim]) -> bool:
+        """Whether all of a segment belongs elsewhere, and its offset index or another segment says not in this log."""
+        return self._is_outside(claim) and (claim.is_indexed is False or claim not in believed)
 
     def _renamed(self, moved: dict[_Claim, int]) -> Step:
         """Return one step for all, since a file may have the name that another should have."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +32,7 @@ from rmqctl.kafka.findings.directory import (
     METADATA_REPLAY,
 )
 from rmqctl.kafka.findings.log import BATCH_ZERO_END
+from rmqctl.kafka.indexes import read_offset_index, read_txn_index
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
 from rmqctl.kafka.recovery.replay import Recovery, recover
@@ -49,7 +51,7 @@ from rmqctl.kafka.repair.files import (
 )
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
 from rmqctl.kafka.repair.ledger import KafkaLedger
-from rmqctl.kafka.repair.log import LogMender, Source, carried_on, leftover_sources
+from rmqctl.kafka.repair.log import LogMender, Source, carried_on, ended_again, leftover_sources
 from rmqctl.kafka.repair.names import segment_name_steps
 from rmqctl.kafka.repair.order import order_steps
 from rmqctl.kafka.repair.overlaid import changed_by, cuts_of, edits_of, overlaid
@@ -473,31 +475,59 @@ class _Planner:
                     what = f"end the log at offset {reached}: {number_of(restored, 'offset')} from {', '.join(names)}"
                     what += "" if restored == reached - end else ", empty batches for the others"
                 why = "the checkpoints say that it had come so far; no offset is to be given to a second record"
+                marked = 0
+                if not (restored or compacted):
+                    doubtful = frozenset(f.file for f in self.known if f.kind.id.startswith("txn-index."))
+                    ended, markers, text = ended_again(self._with_gone(log), doubtful, last, end, reached)
+                    why += text
+                    if ended is not None:
+                        made, marked = ended, len(markers)
+                        self._aborts |= {f"{file.name[:-4]}.txnindex" for one in markers.values() if not one.commit}
                 edits = tuple(appended(file.name, file.size, made))
                 cuts = [n for n, step in enumerate(self.steps) if any(cuts_of(log, step.edits))]
                 counted = sum(self.steps[n].loses for n in cuts)
-                lost = max(reached - end, counted) - restored
+                lost = max(reached - end, counted) - restored - marked
                 step = Step(CHECKPOINT_BEYOND_END.id, file.name, what, why, edits, max(lost - counted, 0))
                 if self.options.wants(step):  # what comes back here is not given up by the step that cut it off
                     for n in cuts:
                         self.steps[n] = replace(self.steps[n], loses=min(self.steps[n].loses, lost))
                 yield step
 
+    def _with_gone(self, log: PartitionLog) -> Partition:
+        """Return a partition with what was left of later segments whose logs are gone."""
+        before = next((p for p in self.below.partitions if p.directory == log.partition.directory), log.partition)
+        gone = (replace(s, log=None) for s in before.segments if s.base > log.partition.segments[-1].base)
+        return replace(log.partition, segments=[*log.partition.segments, *gone])
+
     def _reached(self, log: PartitionLog, end: int) -> int:
         """Return the offset that a log had certainly reached before it was damaged.
 
-        Two witnesses are enough; one is where the bytes that were cut off, or a segment like the others that is gone,
-        can have held so many records.
+        Two witnesses are enough; one is where the bytes that were cut off can have held so many records, or those of a
+        segment like the others if an index is of one that is gone.
         """
         checked = (log.checkpoints.offset(kind, log.partition) for kind in _READ_AT_START)
         witnesses = [offset for offset in checked if offset is not None]
-        witnesses = sorted([*witnesses, *(file.base for file in log.partition.snapshots)])
+        witnesses += [file.base for file in log.partition.snapshots]
         cut = sum(edit.from_size - edit.to_size for edit in cuts_of(log, edits_of(self.steps)))
-        before = next((p for p in self.below.partitions if p.directory == log.partition.directory), log.partition)
-        if any(segment.base >= end and segment.base > log.segments[-1].base for segment in before.segments):
+        indexed = list(self._indexed(log))
+        if max(indexed, default=end) > end:
             cut += max(file.size for file in log.partition.logs)
+        known = sorted([*witnesses, *indexed])
         likely = [offset for offset in witnesses if offset - end <= cut // _LEAST_RECORD]
-        return max([*witnesses[-2:-1], *likely, 0])
+        return max([*known[-2:-1], *likely, 0])
+
+    def _indexed(self, log: PartitionLog) -> Iterator[int]:
+        """Yield how far indexes of the last segments say that a log went, those whose logs are gone, too."""
+        before = next((p for p in self.below.partitions if p.directory == log.partition.directory), log.partition)
+        for segment in (s for s in before.segments if s.base >= log.segments[-1].base):
+            if segment.base > log.segments[-1].base:
+                yield segment.base
+            if segment.offset_index is not None:
+                with closing(segment.offset_index.open()) as source:
+                    yield int(read_offset_index(source).offsets(segment.base).max(initial=-1)) + 1
+            if segment.txn_index is not None:
+                with closing(segment.txn_index.open()) as source:
+                    yield int(read_txn_index(source)["last_offset"].max(initial=-1)) + 1
 
     def _rebuilt(self, directory: LogDirectory, findings: Sequence[Finding]) -> Iterator[Step]:
         """Yield steps for derived files that are wrong, as the logs give them."""

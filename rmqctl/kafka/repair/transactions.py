@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,8 +38,7 @@ def transaction_name(directory: str, producer: int, first: int) -> str:
     return f"{directory} producer {producer} from offset {first}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Later:
+class _Later(NamedTuple):
     """What is known of a producer after a range.
 
     Attributes:
@@ -83,22 +83,33 @@ class Endings:
         return self._markers(lost)
 
     def _markers(self, lost: Range) -> dict[int, Ending]:
-        found, unplaced = dict[int, Ending](), list[Ending]()
+        found, unplaced, unknown = dict[int, Ending](), list[Ending](), set[int]()
         is_complete = self._lists_all(lost)
+        within = {at: who for at, who in self._aborted.items() if _inside(at, lost)}
         for producer, first in sorted(self.replay.open.items()):
             later = self._later(producer, lost)
             aborted = [at for at, who in self._aborted.items() if who == (producer, first)]
-            inside = [at for at in aborted if _inside(at, lost)]
+            inside = [at for at in aborted if at in within]
             is_over = not aborted and self._is_over(producer, first, lost, later)
             if inside:
                 found[inside[0]] = self._ending(producer, later, commit=False)
             elif is_over and is_complete:
                 unplaced.append(self._ending(producer, later, commit=True))
-            elif is_over or not (aborted or is_complete or later.snapshot is not None):
-                self.undecided += {(producer, first)} - self._named
-                self._named.add((producer, first))
-        free = (offset for offset in range(lost.beyond - 1, lost.first - 1, -1) if offset not in found)
-        return found | dict(zip(free, unplaced, strict=False))
+            else:
+                unknown.add(producer)
+                if is_over or not (aborted or is_complete or later.snapshot is not None):
+                    self.undecided += {(producer, first)} - self._named
+                    self._named.add((producer, first))
+        for at, (producer, _) in within.items():  # readers pass over a producer's records up to this marker
+            later = self._later(producer, lost)
+            if at not in found and producer not in unknown and (producer in self.replay.producers or any(later)):
+                found[at] = self._ending(producer, later, commit=False)
+        for ending in unplaced:
+            begun = [first for producer, first in within.values() if producer == ending.producer_id]
+            free = (at for at in range(min([lost.beyond, *begun]) - 1, lost.first - 1, -1) if at not in found)
+            if (place := next(free, None)) is not None:
+                found[place] = ending
+        return found
 
     def _lists_all(self, lost: Range) -> bool:
         """Whether no abort in a range can be missing: its segment has a sound transaction index, or all are sound.
@@ -134,17 +145,20 @@ class Endings:
         directory, begun = self.survey.partition.directory, self.replay.open
         how = {True: "COMMIT", False: "ABORT"}
         ended = [(at, how[ending.commit], ending.producer_id) for at, ending in sorted(markers.items())]
+        first = {at: begun.get(producer, self._aborted.get(at, (producer, at))[1]) for at, _, producer in ended}
         return ", ".join(
-            f"{kind} of {transaction_name(directory, producer, begun.get(producer, at))} at {at}"
-            for at, kind, producer in ended
+            f"{kind} of {transaction_name(directory, producer, first[at])} at {at}" for at, kind, producer in ended
         )
 
     def _is_over(self, producer: int, first: int, lost: Range, later: _Later) -> bool:
         """Whether a transaction that is open before a range is not after it: something later says so.
 
-        That is the next producer snapshot, if it was taken before the producer wrote again, an entry of the
-        transaction index about a later one, or the first batch of the producer if it has another epoch.
+        That is an entry of the transaction index about one that began in it, the next producer snapshot, if it was
+        taken before the producer wrote again, an entry about a later one, or the first batch of the producer if it has
+        another epoch.
         """
+        if any(who == producer and begin > first and _inside(at, lost) for at, (who, begin) in self._aborted.items()):
+            return True
         if later.snapshot is not None:
             return later.snapshot["current_txn_first_offset"] != first
         batch = later.batch
@@ -157,8 +171,12 @@ class Endings:
         return is_another or batch.producer_epoch > self.replay.producers[producer].producer_epoch
 
     def _ending(self, producer: int, later: _Later, *, commit: bool) -> Ending:
-        state, known = self.replay.producers[producer], later.snapshot
-        epoch, time, coordinator = state.producer_epoch, state.last_timestamp, state.coordinator_epoch
+        state, known = self.replay.producers.get(producer), later.snapshot
+        epoch, time, coordinator = (
+            (later.batch.producer_epoch, later.batch.max_timestamp, 0) if later.batch else (0, -1, 0)
+        )
+        if state is not None:
+            epoch, time, coordinator = state.producer_epoch, state.last_timestamp, state.coordinator_epoch
         if known is not None:
             epoch, time, coordinator = known["producer_epoch"], known["last_timestamp"], known["coordinator_epoch"]
         elif later.batch is not None and not later.batch.is_marker and later.batch.producer_epoch == epoch + 1:

@@ -243,7 +243,7 @@ class LogCheck:
             lost = f"offsets {begin} to {following.base - 1} are missing"
             if segment.log is not None:
                 yield self._emptied(segment, lost)
-            elif not any(file.is_leftover and file.meaning.base == segment.base for file in self.partition.files):
+            elif segment.base not in self.partition.replaced:
                 index = segment.offset_index or segment.time_index or segment.txn_index
                 assert index is not None
                 there = f"it is not there, but {index.name.rpartition('/')[2]} is; {lost}"
