@@ -19,6 +19,7 @@ from commands._guard import INCOMPLETE, TYPED, exit_code_of, report_bug
 from commands._signals import be_patient
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "doctor": ("commands.doctor", "The first look: what is wrong, what a start would do, what to type next."),
     "info": ("commands.info", "What is here: kind, release, geometry, state, first and last message."),
     "dump": ("commands.dump", "Any file or a whole log, record by record, damage in its place."),
     "verify": ("commands.verify", "Check every file alone, then the files against each other."),
@@ -86,6 +87,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and os.path.exists(args[0]):
+            args = ["doctor", *args]
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.NoSuchCommand(args[0], possibilities=list(COMMANDS), ctx=ctx)
         return super().resolve_command(ctx, args)

@@ -16,6 +16,8 @@ from rmqctl.text import Row, number_of
 
 PLACES = 3
 """Places that stand whole; one more does, too, where it is the last."""
+BROKER = "A broker: "
+"""How the line begins that says what brokers do about it."""
 _TOPICS = 3
 """Topics that a head names with their counts."""
 
@@ -93,7 +95,7 @@ def _notice(alike: _Alike, command: str) -> Notice:
     if row["severity"] == Severity.NOTE or kind is None:
         return Notice(row["severity"], row["id"], about, lines)
     if kind.broker:
-        lines.append(f"A broker: {kind.broker}")
+        lines.append(f"{BROKER}{kind.broker}")
     lines.append(kind.remedy)
     is_left = not command or kind.remedy.startswith(("Nothing", "None"))
     return Notice(row["severity"], row["id"], about, lines, "" if is_left else f"{command} --only {row['id']}")
