@@ -141,6 +141,20 @@ def test_keys(name: str) -> None:
     assert wrong == []
 
 
+def test_both_ends_of_the_time_asked_for_count() -> None:
+    store = open_store_at(str(golden.pristine("5.5.0-rdbmsg-clean")))
+    with open_index(store) as index:
+        for answer in asked("5.5.0-rdbmsg-clean", "byKey"):
+            wide = answer["begin"] or 1, answer["end"]
+            found = index.walk(answer["topic"], answer["key"], ("K",), wide, 1, Trace(on=False)).candidates
+            for time in [candidate.time for candidate in found]:
+                for begin, end, there in ((time, time, True), (time + 1, time + 9, False), (time - 9, time - 1, False)):
+                    walk = index.walk(answer["topic"], answer["key"], ("K",), (begin, end), 32, Trace(on=False))
+                    assert (time in [candidate.time for candidate in walk.candidates]) == there
+                return
+    pytest.fail("no key has an entry")
+
+
 @pytest.mark.parametrize("name", STORES)
 def test_messages_by_key(name: str) -> None:
     """What the store and an administrator's client get, from files or from RocksDB."""

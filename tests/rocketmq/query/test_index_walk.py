@@ -119,6 +119,19 @@ def test_answers_as_the_broker_with_clock_steps_and_roll_overs(
     assert walked(_directory(tmp_path_factory), files, query).offsets == broker_answer(files, query)
 
 
+def test_both_ends_of_the_time_asked_for_count(tmp_path: Path) -> None:
+    writer, times = Writer(), [START, START + 1000, START + 2000]
+    for time in times:
+        writer.put("T#a", time - START, time)
+    files = [bytes(file) for file in writer.files]
+    moments = [time + more for time in times for more in (-1, 0, 1)]
+    for begin in moments:
+        for end in (moment for moment in moments if moment >= begin):
+            query = IndexQuery("T#a", begin, end, 64)
+            wanted = [time - START for time in reversed(times) if begin <= time <= end]
+            assert walked(tmp_path, files, query).offsets == broker_answer(files, query) == wanted
+
+
 @given(
     entries=st.lists(
         st.tuples(st.sampled_from([0, 3]), st.integers(-2, 40), st.integers(-3, 45)), min_size=1, max_size=39
