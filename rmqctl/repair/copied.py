@@ -8,7 +8,7 @@ the copy, sixty-four parts of both sides that are compared one after the other, 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -93,16 +93,16 @@ def balance_copy(ledger: CopyLedger, into: Path) -> Books:
         OSError: one of them cannot be read, or the disk is full.
     """
     books = Books()
-    with _Pile(into) as before, _Pile(into) as after:
+    with _Pile(into, _keys) as before, _Pile(into, _keys) as after:
         for rows in ledger.before():
             before.add(rows)
             books.whole_before += int(np.abs(rows["records"]).sum())
         for rows in ledger.after():
             after.add(rows)
-        missing, moved, invented, doubled = _compared(before, after, books)
+        missing, displaced, invented, doubled = _compared(before, after, into, ledger, books)
         holders = _holders(missing, after)
     _explain(ledger, missing, holders, books)
-    _complain(ledger, moved[~ledger.may_move(moved)], "has another place in the result", books, of_copy=False)
+    _complain(ledger, displaced, "has another place in the result", books, of_copy=False)
     books.placeholders += -int(invented["records"][invented["records"] < 0].sum())
     _complain(ledger, invented[invented["records"] >= 0], "was in no source", books, of_copy=True)
     _complain(ledger, doubled, "stands there twice", books, of_copy=True)
@@ -111,20 +111,29 @@ def balance_copy(ledger: CopyLedger, into: Path) -> Books:
     return books
 
 
-def _compared(before: _Pile, after: _Pile, books: Books) -> tuple[Rows, Rows, Rows, Rows]:
-    """Return records that the copy has not, has elsewhere, has alone, and has twice at one place; count the others."""
-    missing, elsewhere, invented, doubled = ([np.empty(0, WHOLE)] for _ in range(4))
-    for was, now in zip(before, after, strict=True):
-        (old, copies), (new, twice) = _once(was), _once(now)
-        books.garbage += _messages(copies)
-        left, more = old[~np.isin(_keys(old), _keys(new))], new[~np.isin(_keys(new), _keys(old))]
-        is_moved, is_known = np.isin(_turns(left), _turns(more)), np.isin(_turns(more), _turns(left))
-        books.moved += _messages(left[is_moved])
-        elsewhere.append(left[is_moved])
-        missing.append(left[~is_moved])
-        invented.append(more[~is_known])
-        doubled.append(twice)
-    return np.concatenate(missing), np.concatenate(elsewhere), np.concatenate(invented), np.concatenate(doubled)
+def _compared(
+    before: _Pile, after: _Pile, into: Path, ledger: CopyLedger, books: Books
+) -> tuple[Rows, Rows, Rows, Rows]:
+    """Return records that the copy has not, has elsewhere and may not, has alone, and has twice; count the others."""
+    found: tuple[list[Rows], ...] = ([], [], [], [])
+    with _Pile(into, _identities) as gone, _Pile(into, _identities) as new:
+        for was, now in zip(before, after, strict=True):
+            (old, copies), (made, twice) = _once(was), _once(now)
+            books.garbage += _messages(copies)
+            gone.add(old[~np.isin(_keys(old), _keys(made))])
+            new.add(made[~np.isin(_keys(made), _keys(old))])
+            found[3].append(twice)
+        for left, more in zip(gone, new, strict=True):
+            left, more = left[np.argsort(left["identity"])], more[np.argsort(more["identity"])]
+            is_moved, is_known = np.isin(_turns(left), _turns(more)), np.isin(_turns(more), _turns(left))
+            moved = left[is_moved]
+            books.moved += _messages(moved)
+            for rows, some in zip(
+                found, (left[~is_moved], moved[~ledger.may_move(moved)], more[~is_known]), strict=False
+            ):
+                rows.append(some)
+    missing, displaced, invented, doubled = (np.concatenate([np.empty(0, WHOLE), *rows]) for rows in found)
+    return missing, displaced, invented, doubled
 
 
 def _holders(missing: Rows, after: _Pile) -> Rows:
@@ -173,6 +182,11 @@ def _keys(rows: Rows) -> npt.NDArray[np.uint64]:
     return _mixed(rows["identity"], rows["place"])
 
 
+def _identities(rows: Rows) -> npt.NDArray[np.uint64]:
+    found: npt.NDArray[np.uint64] = rows["identity"]
+    return found
+
+
 def _turns(rows: Rows) -> npt.NDArray[np.uint64]:
     """Identity, and how many of the same came before: who has as many as the other side has all of them."""
     identity = rows["identity"]
@@ -193,10 +207,15 @@ def _messages(rows: Rows) -> int:
 
 
 class _Pile:
-    """Records of one side in parts by the first bits of their identity; few stay in memory."""
+    """Records of one side in parts by the first bits of a number of each; few stay in memory.
 
-    def __init__(self, room: Path) -> None:
-        self.room = room
+    Args:
+        room: a directory for files without a name.
+        number: of each record, shape (n,).
+    """
+
+    def __init__(self, room: Path, number: Callable[[Rows], npt.NDArray[np.uint64]]) -> None:
+        self.room, self.number = room, number
         self._waiting: list[Rows] = []
         self._count = 0
         self._files: list[IO[bytes]] = []
@@ -217,7 +236,7 @@ class _Pile:
     def __iter__(self) -> Iterator[Rows]:
         if not self._files:
             every = np.concatenate([np.empty(0, WHOLE), *self._waiting])
-            yield from (every[of_part] for of_part in _parts(every))
+            yield from (every[of_part] for of_part in self._parts(every))
             return
         self._spill()
         for file in self._files:
@@ -229,13 +248,12 @@ class _Pile:
             files = (tempfile.TemporaryFile(dir=self.room) for _ in range(1 << _BITS))  # noqa: SIM115 - see __exit__
             self._files = [self._open.enter_context(file) for file in files]
         every = np.concatenate([np.empty(0, WHOLE), *self._waiting])
-        for part, of_part in zip(self._files, _parts(every), strict=True):
+        for part, of_part in zip(self._files, self._parts(every), strict=True):
             part.write(every[of_part].tobytes())
         self._waiting, self._count = [], 0
 
-
-def _parts(rows: Rows) -> Iterable[npt.NDArray[np.int64]]:
-    """Numbers of the rows of each part, in their order."""
-    part = (rows["identity"] >> np.uint64(64 - _BITS)).astype(np.int64)
-    order = np.argsort(part, kind="stable")
-    return np.split(order, np.searchsorted(part[order], np.arange(1, 1 << _BITS)))
+    def _parts(self, rows: Rows) -> Iterable[npt.NDArray[np.int64]]:
+        """Numbers of the rows of each part, in their order."""
+        part = (self.number(rows) >> np.uint64(64 - _BITS)).astype(np.int64)
+        order = np.argsort(part, kind="stable")
+        return np.split(order, np.searchsorted(part[order], np.arange(1, 1 << _BITS)))
