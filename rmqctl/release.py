@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
-_FORM = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?:\.\d{1,3})?", re.ASCII)
+from rmqctl.errors import WrongUsage
+
+_FORM = re.compile(r"(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3})(?:\.\d{1,3})?)?", re.ASCII)
+_NEWEST_PATCH = 1 << 15
+"""Above every number of a patch: what ``4.3`` means as long as nobody has said which are known."""
 
 
 class Release(NamedTuple):
@@ -19,18 +24,36 @@ class Release(NamedTuple):
     def parse(cls, text: str) -> Release:
         """Return the release of ``5.3.3`` or ``v5.3.3``; a fourth number (0.10.2.1) is left out.
 
+        ``5.3`` is the newest patch of 5.3, whichever that is; see :meth:`among`.
+
         Raises:
-            ValueError: not three numbers with dots.
+            ValueError: not two or three numbers with dots.
         """
         match = _FORM.fullmatch(text.strip().removeprefix("v"))
         if match is None:
             raise ValueError(f"{text!r} is not a release such as 5.3.3")
-        return cls(*map(int, match.groups()))
+        major, minor, patch = match.groups()
+        return cls(int(major), int(minor), _NEWEST_PATCH if patch is None else int(patch))
+
+    def among(self, known: Mapping[tuple[int, int], int], product: str) -> Release:
+        """Return the release as one of those that are known.
+
+        Args:
+            known: the newest patch of each series; the earlier ones are known, too.
+
+        Raises:
+            WrongUsage: it is none of them.
+        """
+        newest = known.get(self[:2])
+        if newest is not None and (self.patch <= newest or self.patch == _NEWEST_PATCH):
+            return self._replace(patch=min(self.patch, newest))
+        series = sorted(known)
+        first, last = series[0], series[-1]
+        if newest is not None:
+            hint = f"the newest of that series that is known here is {self.major}.{self.minor}.{newest}"
+        else:
+            hint = f"known here are {first[0]}.{first[1]} to {last[0]}.{last[1]}.{known[last]}"
+        raise WrongUsage("--as-release", f"{self} is no release of {product} that is known here; {hint}.")
 
     def __str__(self) -> str:
-        return f"{self.major}.{self.minor}.{self.patch}"
-
-
-def newer_than_known(release: Release, newest: Release) -> str:
-    """Return a remark on an answer for a release of which nothing is known."""
-    return f"{release} is newer than any release known here; this is by the rules of {newest}"
+        return f"{self.major}.{self.minor}" + ("" if self.patch == _NEWEST_PATCH else f".{self.patch}")

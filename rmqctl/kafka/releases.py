@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rmqctl.kafka.directory import LogDirectory
@@ -13,12 +13,71 @@ METADATA_VERSIONS: tuple[str, ...] = (
     "", "3.0-IV1", "3.1-IV0", "3.2-IV0", "3.3-IV0", "3.3-IV1", "3.3-IV2", "3.3-IV3", "3.4-IV0", "3.5-IV0", "3.5-IV1",
     "3.5-IV2", "3.6-IV0", "3.6-IV1", "3.6-IV2", "3.7-IV0", "3.7-IV1", "3.7-IV2", "3.7-IV3", "3.7-IV4", "3.8-IV0",
     "3.9-IV0", "4.0-IV0", "4.0-IV1", "4.0-IV2", "4.0-IV3", "4.1-IV0", "4.1-IV1", "4.2-IV0", "4.2-IV1", "4.3-IV0",
+    "4.4-IV0", "4.4-IV1", "4.4-IV2",
 )  # fmt: skip
 """Level of the feature ``metadata.version`` -> its name."""
-NEWEST = "4.3.1"
+NEWEST = "4.4.0"
 """The newest release this tool knows."""
 COMPARED = (Release(2, 8, 2), Release(3, 9, 2), Release(4, 3, 1))
 """One release of each family whose starts differ."""
+KNOWN: Mapping[tuple[int, int], int] = {
+    (0, 8): 2, (0, 9): 0, (0, 10): 2, (0, 11): 0, (1, 0): 2, (1, 1): 1, (2, 0): 1, (2, 1): 1, (2, 2): 2, (2, 3): 1,
+    (2, 4): 1, (2, 5): 1, (2, 6): 3, (2, 7): 2, (2, 8): 2, (3, 0): 2, (3, 1): 2, (3, 2): 3, (3, 3): 2, (3, 4): 1,
+    (3, 5): 2, (3, 6): 2, (3, 7): 2, (3, 8): 1, (3, 9): 2, (4, 0): 2, (4, 1): 2, (4, 2): 2, (4, 3): 1, (4, 4): 0,
+}  # fmt: skip
+"""The newest patch of each series whose rules are known; of a release with four numbers the first three count."""
+METADATA_VERSION = "metadata.version"
+FEATURES: Mapping[Release, Mapping[str, tuple[int, int]]] = {
+    Release(3, 9, 2): {METADATA_VERSION: (1, 21), "kraft.version": (0, 1)},
+    Release(4, 3, 1): {
+        METADATA_VERSION: (7, 30), "eligible.leader.replicas.version": (0, 1), "group.version": (0, 1),
+        "kraft.version": (0, 1), "share.version": (0, 1), "streams.version": (0, 1), "transaction.version": (0, 2),
+    },
+    Release(4, 4, 0): {
+        METADATA_VERSION: (7, 33), "eligible.leader.replicas.version": (0, 1), "group.version": (0, 1),
+        "kraft.version": (0, 1), "share.version": (0, 2), "streams.version": (0, 1), "transaction.version": (0, 2),
+    },
+}  # fmt: skip
+"""Lowest and highest level of each feature that a release supports (``QuorumFeatures``), where its jars were asked."""
+_WITHOUT_EARLY_LEVELS = Release(4, 0, 0), 7
+"""The first release that reads no metadata of before 3.3-IV3, and the level of that."""
+
+
+def known_release(release: Release | None) -> Release | None:
+    """Return a release that was asked for as one whose rules are known.
+
+    Raises:
+        WrongUsage: it is none.
+    """
+    return None if release is None else release.among(KNOWN, "Kafka")
+
+
+def unsupported(features: Mapping[str, int], release: Release) -> str:
+    """Return why a release does not start with levels of features, one phrase; "" where it does, or nobody knows.
+
+    A broker that reads a level which it does not support ends (``FeaturesPublisher``, ``MetadataVersion``).
+    """
+    asked = FEATURES.get(release, {METADATA_VERSION: _metadata_versions(release)})
+    for name, level in features.items():
+        if name not in asked:
+            if level and release in FEATURES:
+                return f"feature {name} has level {level}, and {release} does not know it"
+            continue
+        lowest, highest = asked[name]
+        if level and highest < lowest:
+            return f"feature {name} has level {level}, and {release} does not know it"
+        if level and not lowest <= level <= highest:
+            return f"feature {name} has level {level}, and {release} supports {lowest} to {highest}"
+    return ""
+
+
+def _metadata_versions(release: Release) -> tuple[int, int]:
+    """Lowest and highest level of ``metadata.version`` of a release, by the names of the levels."""
+    since, first = _WITHOUT_EARLY_LEVELS
+    named = [(level, name.partition("-")[0].split(".")) for level, name in enumerate(METADATA_VERSIONS) if name]
+    highest = max((level for level, (major, minor) in named if (int(major), int(minor)) <= release[:2]), default=0)
+    return (first if release >= since else 1), highest
+
 
 _SINCE = {
     FileKind.OFFSET_INDEX: ("0.8.0", "offset indexes"),

@@ -19,6 +19,7 @@ from rmqctl.kafka.directory import (
     Partition,
 )
 from rmqctl.kafka.file_names import FileKind, PartitionName, meaning_of
+from rmqctl.kafka.releases import known_release
 from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Store, hold_to_change, refuse_options
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class KafkaStore(Store):
     ) -> Answer:
         from rmqctl.kafka.verbs import checking, recovering
 
-        asked = recovering.StartQuestion(as_release, self.settings)
+        asked = recovering.StartQuestion(known_release(as_release), self.settings)
         return checking.verify(
             self.replicas, self.logs, level=level, cross=cross, processes=self._processes(processes), notes=notes,
             asked=asked, share=share,
@@ -192,7 +193,9 @@ class KafkaStore(Store):
         if boundary != "lower":
             raise WrongUsage("--boundary", "is for RocketMQ: a Kafka broker gives the first record of a time or later.")
         asked = time if isinstance(time, str) and time in TIME_WORDS else asked_time("TIME", time)
-        return lookups.query_time(self.replicas, topic, queue, asked, explain=explain, as_release=as_release)
+        return lookups.query_time(
+            self.replicas, topic, queue, asked, explain=explain, as_release=known_release(as_release)
+        )
 
     def query_offset(
         self,
@@ -236,7 +239,7 @@ class KafkaStore(Store):
         of_leader = None if leader is None else _of_family(leader, "--leader").replicas
         if of_leader is not None and (compare or list_lost or plan):
             raise WrongUsage("--leader", "goes with neither --compare, --list-lost nor --apply.")
-        asked = recovering.StartQuestion(as_release, self.settings, plan, list_lost, compare, of_leader)
+        asked = recovering.StartQuestion(known_release(as_release), self.settings, plan, list_lost, compare, of_leader)
         return recovering.recover(self.replicas, asked, answer)
 
     def repair(
@@ -319,7 +322,7 @@ class KafkaStore(Store):
             places,
             into,
             Wanted(deleted, stray, of),
-            as_release=as_release,
+            as_release=known_release(as_release),
             as_topic_files=as_topic_files,
             owner=owner,
         )
@@ -414,7 +417,7 @@ class KafkaStore(Store):
         if options is not None:
             from rmqctl.kafka.dump.official import Options
 
-            return dumping.official(self.logs, Options(**options), as_release)
+            return dumping.official(self.logs, Options(**options), known_release(as_release))
         return dumping.dump(
             self.logs, filters, rendering, follow=follow, read_committed=read_committed, processes=processes
         )
@@ -449,7 +452,7 @@ class KafkaFile(LoneFile):
         follow: bool = False,
         **more: Any,
     ) -> Answer:
-        return self.store.dump(filters, rendering, as_release=as_release, follow=follow, **more)
+        return self.store.dump(filters, rendering, as_release=known_release(as_release), follow=follow, **more)
 
     def metadata(self, *, at: int | None = None) -> Answer:
         return self.store.metadata(at=at)

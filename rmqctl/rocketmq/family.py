@@ -67,7 +67,7 @@ class RocketMQFile(LoneFile):
         from rmqctl.rocketmq.verbs import dumping
 
         _refuse_more(more)
-        return dumping.dump(self, filters, rendering, as_release=as_release, follow=follow)
+        return dumping.dump(self, filters, rendering, as_release=_known(as_release), follow=follow)
 
     def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
         from rmqctl.rocketmq.verbs import dumping
@@ -147,8 +147,8 @@ class RocketMQ(Store):
         pending = more.pop("pending", None)
         _refuse_more(more)
         if pending is not None:
-            return dumping.pending(self.files, filters, pending, as_release=as_release)
-        return dumping.dump(self.files, filters, rendering, as_release=as_release, follow=follow)
+            return dumping.pending(self.files, filters, pending, as_release=_known(as_release))
+        return dumping.dump(self.files, filters, rendering, as_release=_known(as_release), follow=follow)
 
     def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
         from rmqctl.rocketmq.verbs import dumping
@@ -170,7 +170,13 @@ class RocketMQ(Store):
 
         shared = processes or processes_for(bytes_held(self.files.log_files))
         return checking.verify(
-            self.files, level=level, cross=cross, processes=shared, as_release=as_release, notes=notes, share=share
+            self.files,
+            level=level,
+            cross=cross,
+            processes=shared,
+            as_release=_known(as_release),
+            notes=notes,
+            share=share,
         )
 
     def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
@@ -188,7 +194,7 @@ class RocketMQ(Store):
     ) -> Answer:
         from rmqctl.rocketmq.verbs import looking
 
-        return looking.lag(self.files, group=group, topic=topic, as_release=as_release, as_found=as_found)
+        return looking.lag(self.files, group=group, topic=topic, as_release=_known(as_release), as_found=as_found)
 
     # --- looking up ---------------------------------------------------------------------------------
 
@@ -217,7 +223,7 @@ class RocketMQ(Store):
         most = 64 if most is None else most
         times = asked_time("--begin", begin), asked_time("--end", end)
         asked = KeyQuestion(topic, key, filters, unique, *times, most, raw, scan, processes, explain)
-        return query_key(self.files, asked, rendering, as_release)
+        return query_key(self.files, asked, rendering, _known(as_release))
 
     def query_time(
         self,
@@ -243,7 +249,7 @@ class RocketMQ(Store):
             rendering,
             boundary=boundary,
             explain=explain,
-            as_release=as_release,
+            as_release=_known(as_release),
             as_found=as_found,
         )
 
@@ -272,7 +278,7 @@ class RocketMQ(Store):
             filters,
             rendering,
             explain=explain,
-            as_release=as_release,
+            as_release=_known(as_release),
             as_found=as_found,
         )
 
@@ -290,7 +296,7 @@ class RocketMQ(Store):
         from rmqctl.rocketmq.verbs import lookups
 
         return lookups.query_id(
-            self.files, message_id, rendering, as_release, topic=topic, every=every, scan=scan, explain=explain
+            self.files, message_id, rendering, _known(as_release), topic=topic, every=every, scan=scan, explain=explain
         )
 
     # --- changing, by plan --------------------------------------------------------------------------
@@ -312,7 +318,7 @@ class RocketMQ(Store):
         answer = self._proposal(intent)
         if intent.is_real:
             hold_to_change(self, answer, intent)
-        asked = planning.StartQuestion(as_release, plan or intent.is_real, list_lost, compare, processes)
+        asked = planning.StartQuestion(_known(as_release), plan or intent.is_real, list_lost, compare, processes)
         return planning.recover(self.files, asked, answer)
 
     def repair(
@@ -356,7 +362,9 @@ class RocketMQ(Store):
 
         refuse_options(self, "rebuild", more)
         answer = self._proposal(intent)
-        asked = planning.RebuildQuestion(frozenset(parts), tuple(topics), into, owner, processes, as_release, share)
+        asked = planning.RebuildQuestion(
+            frozenset(parts), tuple(topics), into, owner, processes, _known(as_release), share
+        )
         if (missing := missing_log(self.files)) is not None:
             raise planning.refusal_of(missing)
         if not self.files.log_files:
@@ -490,3 +498,16 @@ def _refuse_more(more: dict[str, Any]) -> None:
         raise WrongUsage("--read-committed", "is for Kafka: a commit log shows every message.")
     for name in more:
         raise WrongUsage(f"--{name.replace('_', '-')}", "means nothing for a RocketMQ store.")
+
+
+def _known(release: Release | None) -> Release | None:
+    """Return a release that was asked for as one whose rules are known.
+
+    Raises:
+        WrongUsage: it is none.
+    """
+    if release is None:
+        return None
+    from rmqctl.rocketmq.state.releases import KNOWN
+
+    return release.among(KNOWN, "RocketMQ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
 
 import pytest
 
@@ -10,14 +10,49 @@ from fixtures import golden
 from tests.conftest import Rmqctl
 
 
-@pytest.mark.parametrize("release", ["9.9.9", "4.3.1"])
-def test_a_release_that_is_too_new_is_named(rmqctl: Rmqctl, tmp_path: Path, release: str) -> None:
-    made = rmqctl("produce", tmp_path / "s", "--topic", "T", "--count", 3, "--small")
-    assert made.exit_code == 0
-    for root in (tmp_path / "s", golden.pristine("4.3.1-clean")):
-        said = rmqctl("recover", root, "--as-release", release)
-        assert ("newer than any release known here" in said.stderr) is (release == "9.9.9")
-        assert f"rmqctl verify {root}\n" in said.stdout
+@pytest.mark.parametrize(
+    ("store", "release", "hint"),
+    [
+        ("5.5.0-clean", "9.9.9", "known here are 4.4 to 5.5.0"),
+        ("5.5.0-clean", "3.5.8", "known here are 4.4 to 5.5.0"),
+        ("5.5.0-clean", "4.3.1", "known here are 4.4 to 5.5.0"),
+        ("5.5.0-clean", "5.1.9", "5.1.4"),
+        ("4.3.1-clean", "5.3.3", "known here are 0.8 to 4.4.0"),
+        ("4.3.1-clean", "4.3.2", "4.3.1"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["recover", "verify"])
+def test_a_release_that_is_not_known_is_refused(verb: str, store: str, release: str, hint: str, rmqctl: Rmqctl) -> None:
+    said = rmqctl(verb, golden.pristine(store), "--as-release", release)
+    assert said.exit_code == 2
+    assert f"{release} is no release of" in said.stderr
+    assert hint in said.stderr
+
+
+def test_two_numbers_are_the_newest_known_patch(rmqctl: Rmqctl) -> None:
+    for store, series, patch in (("4.3.1-clean", "4.3", "4.3.1"), ("5.5.0-clean", "5.1", "5.1.4")):
+        said = rmqctl("recover", golden.pristine(store), "--as-release", series, "-o", "json")
+        assert json.loads(said.stdout)["release"] == patch
+        root = golden.pristine(store)
+        assert f"rmqctl verify {root}\n" in rmqctl("recover", root, "--as-release", series).stdout
+
+
+@pytest.mark.parametrize(
+    ("store", "release", "why"),
+    [
+        ("4.3.1-clean", "3.9.2", "metadata.version has level 30, and 3.9.2 supports 1 to 21"),
+        ("4.3.1-clean", "4.1", "metadata.version has level 30, and 4.1.2 supports 7 to 27"),
+        ("4.3.1-clean", "4.4.0", None),
+        ("3.9.2-clean", "4.3.1", None),
+    ],
+)
+def test_a_broker_does_not_start_on_features_that_it_does_not_support(
+    store: str, release: str, why: str | None, rmqctl: Rmqctl
+) -> None:
+    said = rmqctl("recover", golden.pristine(store), "--as-release", release, "-o", "json")
+    found = json.loads(said.stdout)
+    assert (found["starts"], said.exit_code) == (why is None, 0 if why is None else 1)
+    assert why is None or why in found["error"]
 
 
 def test_metadata_after_its_end_says_so(rmqctl: Rmqctl) -> None:

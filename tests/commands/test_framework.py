@@ -521,7 +521,11 @@ def test_release() -> None:
     assert Release().convert("5.3.3", None, None) == ReleaseNumber(5, 3, 3)
     assert ReleaseNumber.parse("4.9.8") < ReleaseNumber.parse("v5.1.4") < ReleaseNumber.parse("5.10.0")
     assert str(ReleaseNumber.parse("0.10.2.1")) == "0.10.2"
-    for text in ("5", "5.3", "latest", "5.3.x", ""):
+    series = ReleaseNumber.parse("5.3")
+    assert str(series) == "5.3"
+    assert series.among({(5, 3): 4}, "RocketMQ") == ReleaseNumber(5, 3, 4)
+    assert ReleaseNumber(5, 3, 2).among({(5, 3): 4}, "RocketMQ") == ReleaseNumber(5, 3, 2)
+    for text in ("5", "latest", "5.3.x", ""):
         with pytest.raises(click.BadParameter, match=r"is not a release such as 5\.3\.3"):
             Release().convert(text, None, None)
 

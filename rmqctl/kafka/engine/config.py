@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from formats.kafka.record_batch import Codec
 from rmqctl.errors import Refused
-from rmqctl.kafka.releases import NEWEST
+from rmqctl.kafka.releases import COMPARED
 from rmqctl.release import Release
 
 PER_BATCH_SINCE = Release(4, 1, 0)
@@ -135,7 +135,7 @@ class EngineConfig:
     @property
     def wanted(self) -> Release:
         """The release for a new directory."""
-        return self.release or Release.parse(NEWEST)
+        return self.release or COMPARED[-1]
 
     @property
     def for_recovery(self) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ from rmqctl.kafka.recovery.known import KnownLogs
 from rmqctl.kafka.recovery.load import LoadedPartition, LoadSettings, load
 from rmqctl.kafka.recovery.losses import Lost, held_by, lost_of
 from rmqctl.kafka.recovery.producers import EXPIRATION_MS
+from rmqctl.kafka.releases import unsupported
 from rmqctl.kafka.state.partition_state import read_text
 from rmqctl.kafka.state.replicas import Replicas, conflicts
 from rmqctl.release import Release
@@ -146,6 +147,7 @@ def recover(
     live = 0
     try:
         _check_identity(replicas, release)
+        _check_features(replicas, release)
         _check_names(replicas)
         for directory in replicas.directories:
             try:
@@ -186,6 +188,13 @@ def _check_identity(replicas: Replicas, release: Release) -> None:
             raise StartFails(f"meta.properties cannot be used: {identity.problems[0].message}")
     for directory, why in conflicts(replicas.directories, release):
         raise StartFails(f"{directory.root}/meta.properties cannot be used: {why}")
+
+
+def _check_features(replicas: Replicas, release: Release) -> None:
+    """Hold the levels that the cluster has settled on against those that a release supports."""
+    image = replicas.image
+    if image is not None and (why := unsupported(image.features, release)):
+        raise StartFails(why)
 
 
 def _check_names(replicas: Replicas) -> None:

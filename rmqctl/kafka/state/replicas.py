@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties
 from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition
 from rmqctl.kafka.file_names import FileKind
-from rmqctl.kafka.releases import COMPARED, Evidence, evidence, release_range
+from rmqctl.kafka.releases import COMPARED, KNOWN, Evidence, evidence, release_range
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
 from rmqctl.release import Release
@@ -262,7 +262,7 @@ def release_shown(replicas: Replicas) -> Release:
     found = facts(replicas)
     lowest, highest = (Release.parse(text) for text in release_range(found))
     if any(fact.fact.startswith("metadata.version") for fact in found):
-        return next((r for r in COMPARED if r[:2] == lowest[:2]), lowest)
+        return lowest._replace(patch=KNOWN.get(lowest[:2], lowest.patch))
     if replicas.metadata_log is None and not any(fact.fact.startswith("meta.properties is") for fact in found):
         epochs = [log.partition.one(FileKind.LEADER_EPOCHS) for log in replicas.served]
         return COMPARED[1] if all(epochs) else COMPARED[0]

@@ -16,7 +16,7 @@ from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.kafka.recovery.replay import recover as replay
 from rmqctl.kafka.releases import COMPARED
 from rmqctl.kafka.state.replicas import Replicas, release_shown
-from rmqctl.release import Release, newer_than_known
+from rmqctl.release import Release
 from rmqctl.text import number_of, what_a_start_leaves
 
 if TYPE_CHECKING:  # only a start beside a leader compares two disks
@@ -59,8 +59,6 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
     else:
         found = replay(replicas, asked.release or release_shown(replicas), asked.settings)
         answer.is_no = answer.is_no_after = not found.is_harmless
-        if found.release > COMPARED[-1]:
-            answer.remark(newer_than_known(found.release, COMPARED[-1]))
         if asked.list_lost:
             answer.rows = lost_rows(found)
         else:

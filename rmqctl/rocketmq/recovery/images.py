@@ -7,9 +7,10 @@ the index the last file goes on, and new files follow (spec 4.3 to 4.5).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +81,20 @@ class FileImage:
             source.close()
 
 
+class Shift(NamedTuple):
+    """Where a queue goes on with a unit that does not belong there.
+
+    Attributes:
+        stated: the queue offset that its record has; placed: the one that it gets.
+        begin, end: physical offsets between which the records lie whose units are missing in front of it.
+    """
+
+    stated: int
+    placed: int
+    begin: int
+    end: int
+
+
 class QueueImage:
     """A simple consume queue.
 
@@ -91,6 +106,8 @@ class QueueImage:
         appended: units appended by the replay, fillers apart.
         lost: physical offset and size of what the units say that a cut takes away.
         refused: the same of units that the last file has no room for, and no other file is made for.
+        shift: where units begin to get other queue offsets than their records state; None where none does.
+        shifted: how many units get such an offset.
     """
 
     dtype: np.dtype[np.void] = UNIT
@@ -104,6 +121,8 @@ class QueueImage:
         self.appended = 0
         self.lost: list[tuple[int, int]] = []
         self.refused: list[tuple[int, int]] = []
+        self.shift: Shift | None = None
+        self.shifted = 0
 
     @property
     def unit_size(self) -> int:
@@ -201,9 +220,26 @@ class QueueImage:
         new = slice(int(np.argmin(present)), None)
         if not self.files and queue_offset[new][0]:  # a queue without a file begins at the message that makes one
             self.min_logic = int(queue_offset[new][0]) * self.unit_size
-        for found in state.put_many(physical[new], size[new], tags_code[new], queue_offset[new]):
+        appended = state.put_many(physical[new], size[new], tags_code[new], queue_offset[new])
+        if self.files:
+            self._note_shift(appended, physical[new], queue_offset[new])
+        for found in appended:
             self._write(found)
         self.max_physical = state.max_physical
+
+    def _note_shift(self, appended: Iterable[Appended], physical: Ints, stated: Ints) -> None:
+        """Compare where units go with the queue offsets that records state: a broker appends, and only logs it."""
+        order = np.argsort(physical, kind="stable")
+        for found in appended:
+            units = np.frombuffer(found.data, self.dtype)
+            rows = order[np.searchsorted(physical[order], units["physical_offset"].astype(np.int64))]
+            placed = found.position // self.unit_size + np.arange(len(units))
+            wrong = np.flatnonzero((stated[rows] != placed) & (stated[rows] != 0) & ~is_pre_blank(units))
+            if len(wrong) and self.shift is None:
+                row = int(wrong[0])
+                first = int(units["physical_offset"][row])
+                self.shift = Shift(int(stated[rows[row]]), int(placed[row]), max(self.max_physical, 0), first)
+            self.shifted += len(wrong)
 
     def _write(self, found: Appended) -> None:
         """Append to the last file and to new ones after it.

@@ -122,7 +122,7 @@ class Recovery:
     def is_harmless(self) -> bool:
         """The broker starts, has its log, no message is lost or kept from the consumers, and no database emptied."""
         whole = self.missing is None and not self.emptied and not self.unknown_topics
-        return self.starts and whole and not self.lost and not self.undispatched.messages
+        return self.starts and whole and not self.lost and not self.undispatched.messages and not self.shifts()
 
     def harm(self, of: str) -> str:
         """What the start changes for the worse, one phrase; "" where it is harmless.
@@ -140,6 +140,12 @@ class Recovery:
             found.append(f"cut {number_of(len(self.lost), 'message')} off {of}, the first at {self.lost[0].physical}")
         if self.undispatched.messages:
             found.append(f"never give consumers {number_of(self.undispatched.messages, 'message')} of {of}")
+        if shifts := self.shifts():
+            count = number_of(sum(one["messages"] for one in shifts.values()), "message")
+            queue, first = next(iter(shifts.items()))
+            found.append(
+                f"number {count} wrong, the first of queue {queue} {first['placed']} instead of {first['stated']}"
+            )
         if self.unknown_topics:
             found.append(f"serve nothing of topics that its configuration does not name: {_some(self.unknown_topics)}")
         if self.emptied:
@@ -155,6 +161,14 @@ class Recovery:
         """Note what keeps the broker from starting that shows only once the log is read; empty: nothing."""
         if error:
             self.error, self.end, self.lost, self.databases = error, None, [], []
+
+    def shifts(self) -> dict[str, Row]:
+        """What gets other queue offsets than it was stored with, by queue: messages, and the first of them."""
+        return {
+            f"{i.key[1]}/{i.key[2]}": {"messages": i.shifted, "stated": i.shift.stated, "placed": i.shift.placed}
+            for i in self.images
+            if i.shift is not None and self.starts
+        }
 
     def waits(self) -> dict[str, int]:
         """Seconds that the start waits for queues that cannot take units, by queue: one for each unit."""
@@ -198,6 +212,7 @@ def document(found: Recovery) -> Row:
         "lost": lost(found),
         "undispatched": undispatched(found),
         "waits": {"seconds": sum(found.waits().values()), "by_queue": found.waits()},
+        **({"renumbered": found.shifts()} if found.shifts() else {}),
         **({"unknown_topics": found.unknown_topics} if found.unknown_topics else {}),
         "redispatched": {"messages": found.redispatched, "index_keys": found.index_keys},
         **({"databases": [start.row() for start in found.databases]} if found.databases else {}),
@@ -290,6 +305,11 @@ def sentences(found: Recovery) -> Iterator[str]:
     yield from _losses(found)
     if found.unknown_topics:
         yield f"  SERVES NOTHING of topics that its configuration does not name: {', '.join(found.unknown_topics)}"
+    for queue, shift in found.shifts().items():
+        yield (
+            f"  NUMBERS {number_of(shift['messages'], 'message')} of queue {queue} WRONG: {shift['stated']} becomes "
+            f"{shift['placed']}; consumers read some again or never"
+        )
     for queue, seconds in found.waits().items():
         yield f"  waits {number_of(seconds, 'second')} for queue {queue}: its last file is never full, and has no room"
     entries = "1 index entry" if found.index_keys == 1 else f"{found.index_keys:,} index entries"

@@ -239,26 +239,47 @@ def find_losses(result: Recovery) -> list[LostMessage]:
 def find_undispatched(result: Recovery) -> Undispatched:
     """Messages in the range of the log that is not dispatched, and those whose queue refuses them."""
     begin, end = result.never_dispatched
-    found, state, ids = Undispatched(), LogState(), TextIds()
+    found = Undispatched()
     for image in result.images:
         if image.refused:
             found.by_topic[image.key[1]] += len(image.refused)
             found.bytes += sum(size for _, size in image.refused)
-    if begin >= end:
-        return found
-    for context in CommitLog(result.log_files, crashed=True).contexts():
-        first, after = context.file.base, context.file.base + context.file.size
-        if after > begin and first < end and not state.stale:
-            _add_queued(found, context, state, (max(begin - first, 0), min(end, after) - first), ids)
+    for image in result.images:
+        if image.shift is not None:
+            stop = min(image.shift.end, begin) if begin < end else image.shift.end
+            own = image.key[1].encode("utf-8", "surrogateescape"), image.key[2]
+            _add_between(found, result, (image.shift.begin, stop), own)
+    if begin < end:
+        _add_between(found, result, (begin, end))
     return found
 
 
-def _add_queued(
-    found: Undispatched, context: FileContext, state: LogState, part: tuple[int, int], ids: TextIds
+def _add_between(
+    found: Undispatched, result: Recovery, part: tuple[int, int], queue: tuple[bytes, int] | None = None
 ) -> None:
-    """Add what dispatch would give to queues; half messages and rollbacks have none."""
+    """Add what lies between two physical offsets, of one queue or of all."""
+    begin, end = part
+    state, ids = LogState(), TextIds()
+    for context in CommitLog(result.log_files, crashed=True).contexts():
+        first, after = context.file.base, context.file.base + context.file.size
+        if after > begin and first < end and not state.stale:
+            _add_queued(found, context, state, (max(begin - first, 0), min(end, after) - first), ids, queue)
+
+
+def _add_queued(
+    found: Undispatched,
+    context: FileContext,
+    state: LogState,
+    part: tuple[int, int],
+    ids: TextIds,
+    queue: tuple[bytes, int] | None,
+) -> None:
+    """Add what dispatch would give to queues, or to one; half messages and rollbacks have none."""
     for piece in walk_file(context, state, start=part[0], stop=part[1]):
-        block = piece.block.take(np.flatnonzero(~np.isin(piece.block["sys_flag"] & TRANSACTION, UNQUEUED)))
+        keep = ~np.isin(piece.block["sys_flag"] & TRANSACTION, UNQUEUED)
+        if queue is not None and len(keep):
+            keep &= (piece.topics(ids) == ids.number(queue[0])) & (piece.block["queue_id"] == queue[1])
+        block = piece.block.take(np.flatnonzero(keep))
         if not len(block):
             continue
         names, counts = np.unique(LogBlock(block).topics(ids), return_counts=True)

@@ -22,7 +22,7 @@ from rmqctl.rocketmq.state.config import (
 )
 from rmqctl.rocketmq.state.releases import has_known_broker
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile, is_queue_id
-from rmqctl.rocketmq.store.geometry import Geometry
+from rmqctl.rocketmq.store.geometry import Geometry, flag
 
 
 class ScanStart(StrEnum):
@@ -136,7 +136,17 @@ def _by(release: Release, *steps: object) -> ScanStart:
 
 
 _NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_STOPPING_CONFIG = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
+_STOPPING_CONFIG = (
+    ("topics.json", Release(4, 0, 0)),
+    ("topicQueueMapping.json", Release(5, 0, 0)),
+    ("consumerOffset.json", Release(4, 0, 0)),
+    ("subscriptionGroup.json", Release(4, 0, 0)),
+    ("consumerFilter.json", Release(4, 0, 0)),
+    ("consumerOrderInfo.json", Release(5, 0, 0)),
+    ("delayOffset.json", Release(4, 0, 0)),
+)
+"""Files whose load ends the start where it fails, and since when (``BrokerController.initialize``)."""
+_TIMER_CONFIG, _TIMERS = "timermetrics", Release(5, 0, 0)
 Key = tuple[str, str, int]
 
 
@@ -171,7 +181,7 @@ def load_store(store: RocketMQStore, rules: RecoveryRules, geometry: Geometry) -
         LoadFailure: the broker does not start.
         OSError: a directory cannot be read, or a file of the log cannot be opened: a broker maps them all.
     """
-    _load_config(store)
+    _load_config(store, rules)
     loaded = Loaded()
     loaded.log = _load_files(_log_entries(store), geometry.commit_log_file_size, rules, loaded.deleted)
     for file in loaded.log:
@@ -242,9 +252,12 @@ def _wrong(entry: Entry, size: int) -> str:
     return f"has {entry.size} bytes, not {size}" if entry.size >= 0 else "is a link that leads nowhere"
 
 
-def _load_config(store: RocketMQStore) -> None:
+def _load_config(store: RocketMQStore, rules: RecoveryRules) -> None:
     """``ConfigManager.load``: an unreadable file stops the broker only if its ``.bak`` cannot be read either."""
-    for name in _STOPPING_CONFIG:
+    names = [name for name, since in _STOPPING_CONFIG if rules.release >= since]
+    if rules.release >= _TIMERS and flag(store.settings, "timerWheelEnable", default=True):
+        names.append(_TIMER_CONFIG)
+    for name in names:
         found = read_config(store, name)
         if found.error is not None and not found.fallback and read_all(store.tree, found.path + ".bak"):
             raise LoadFailure(f"neither {found.path} nor its .bak can be read")

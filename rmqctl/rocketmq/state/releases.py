@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -165,6 +165,11 @@ def index_evidence(store: RocketMQStore) -> Iterator[Evidence]:
 
 
 OLDEST, NEWEST = Release(4, 4, 0), Release(5, 5, 0)
+KNOWN: Mapping[tuple[int, int], int] = {
+    (4, 4): 0, (4, 5): 2, (4, 6): 1, (4, 7): 1, (4, 8): 0, (4, 9): 8, (5, 0): 0, (5, 1): 4, (5, 2): 0, (5, 3): 4,
+    (5, 4): 0, (5, 5): 0,
+}  # fmt: skip
+"""The newest patch of each series whose rules are known."""
 FIRST_WITH_EMPTY_BODIES = Release(5, 3, 2)
 """First release whose push consumers take messages without a body; those before fail on one and stop there."""
 _PATHS = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
 from rmqctl.parallel import most_processes, processes_for
-from rmqctl.release import Release, newer_than_known
+from rmqctl.release import Release
 from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
 from rmqctl.text import number_of, what_a_start_leaves
 
@@ -71,7 +71,6 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
     from rmqctl.rocketmq.recovery import outcome
     from rmqctl.rocketmq.recovery.replay import recover as replay
     from rmqctl.rocketmq.recovery.rules import has_dledger_log
-    from rmqctl.rocketmq.state.releases import NEWEST
     from rmqctl.rocketmq.store.geometry import geometry_of
 
     if has_dledger_log(store):
@@ -81,8 +80,6 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
         )
     if geometry_of(store).source == "default":
         answer.remark("sizes that no file shows are the broker's defaults; give --broker-conf FILE if yours differ")
-    if asked.release is not None and asked.release > NEWEST and not asked.compare:
-        answer.remark(newer_than_known(asked.release, NEWEST))
     if store.is_running:
         answer.remark("a broker holds the lock of this store: it has started already, and what is read may be changing")
     shared = asked.processes or most_processes()

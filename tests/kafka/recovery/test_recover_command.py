@@ -107,7 +107,13 @@ def test_comparison_has_a_row_for_each_family(rmqctl: Rmqctl, cut: Path) -> None
     done = rmqctl("recover", cut, "--compare", "-o", "json")
     assert done.exit_code == 1
     rows = json.loads(done.stdout)
-    assert [(row["release"], row["lost_records"]) for row in rows] == [("2.8.2", 21), ("3.9.2", 21), ("4.3.1", 21)]
+    found = [(row["release"], row["starts"], row["lost_records"]) for row in rows]
+    assert found == [("2.8.2", False, 0), ("3.9.2", False, 0), ("4.3.1", True, 21)]
+    assert [row["error"] for row in rows] == [
+        "feature metadata.version has level 30, and 2.8.2 does not know it",
+        "feature metadata.version has level 30, and 3.9.2 supports 1 to 21",
+        None,
+    ]
 
 
 def test_apply_leaves_nothing_to_do_and_undo_takes_all_back(rmqctl: Rmqctl, cut: Path) -> None:
