@@ -140,10 +140,21 @@ def _for_all() -> list[click.Parameter]:
         if wanted:
             _progress.show_no_bar()
 
+    def colour(_: click.Context, __: click.Parameter, when: str) -> None:
+        _progress.want_colour(when)
+
     text = "No remarks and no progress on stderr, only errors."
     return [
         click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=quiet, help=text),
         click.Option(["--no-progress"], is_flag=True, expose_value=False, callback=still, help="No progress bar."),
+        click.Option(
+            ["--color"],
+            type=click.Choice(["auto", "always", "never"]),
+            default="auto",
+            expose_value=False,
+            callback=colour,
+            help="Colour on terminals, always or never; NO_COLOR and CLICOLOR_FORCE count, too.",
+        ),
     ]
 
 

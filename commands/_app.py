@@ -30,11 +30,17 @@ class Output:
         kind: ``table``, ``json``, ``jsonl`` or ``csv``; with commands that have more, one of those.
         local_time: times of tables in the local zone instead of UTC.
         every: also what is alike, and what does not change, one by one.
+        columns: the keys that are wanted of each row, in order; ``help``: their names only; empty: as the command says.
+        sort: key by which rows are ordered, with ``-`` before it from the largest on; "": as they come.
+        limit: rows at most.
     """
 
     kind: str = "table"
     local_time: bool = False
     every: bool = False
+    columns: tuple[str, ...] = ()
+    sort: str = ""
+    limit: int | None = None
 
     def show(
         self,
@@ -51,6 +57,11 @@ class Output:
             csv_columns: the header of a CSV; default: all keys, see `commands._csv.write_csv`.
             title: a line above a table.
         """
+        if self.columns or self.sort or self.limit is not None:
+            from commands._choice import chosen
+
+            rows = chosen(rows, self)
+            columns, csv_columns = (self.columns, self.columns) if self.columns else (columns, csv_columns)
         if self.kind == "table":
             from commands._table import write_table
 

@@ -192,12 +192,13 @@ as_found_option = click.option(
 """Gives the command ``as_found``."""
 
 
-def output_option(*more: str, default: str = "table", folds: str = "") -> Decorator:
+def output_option(*more: str, default: str = "table", folds: str = "", tables: bool = False) -> Decorator:
     """Add ``-o`` and ``--local-time``; gives the command ``out``, an `Output`.
 
     Args:
         more: kinds that this command has beside table, json, jsonl and csv.
         folds: what a table counts instead of showing each: adds ``--all``, which shows them.
+        tables: its rows may be chosen: adds ``--columns``, ``--sort`` and ``--limit``.
     """
     kinds = click.option(
         "-o",
@@ -214,10 +215,27 @@ def output_option(*more: str, default: str = "table", folds: str = "") -> Decora
         is_eager=True,  # a time among the arguments is read by it
         help="Read and show times in the local zone, not UTC.",
     )
-    if not folds:
-        return _packed("out", (kinds, local), ("kind", "local_time"), Output)
-    every = click.option("--all", "every", is_flag=True, help=f"Show {folds}.")
-    return _packed("out", (kinds, local, every), ("kind", "local_time", "every"), Output)
+    options, keys = [kinds, local], ["kind", "local_time"]
+    if folds:
+        options.append(click.option("--all", "every", is_flag=True, help=f"Show {folds}."))
+        keys.append("every")
+    if tables:
+        options += _CHOICE
+        keys += ["columns", "sort", "limit"]
+    return _packed("out", tuple(options), tuple(keys), Output)
+
+
+def _names(_: click.Context, __: click.Parameter, given: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in given.split(",") if name.strip())
+
+
+_CHOICE = (
+    click.option(
+        "--columns", default="", callback=_names, metavar="A,B,C", help="Only these columns; `help` lists them."
+    ),
+    click.option("--sort", default="", metavar="COLUMN", help="Order by this column; --sort=-COLUMN: largest first."),
+    click.option("-n", "--limit", type=click.IntRange(min=1), help="At most this many rows."),
+)
 
 
 def store_options(function: Function) -> Function:

@@ -21,11 +21,23 @@ class Advance(Protocol):
 
 _shown: list[Progress] = []
 _wanted = {"bars": True, "remarks": True}
+_colour = {"when": "auto"}
 
 
 def start_again() -> None:
     """Show bars and remarks, as a command does without --quiet."""
     _wanted.update(bars=True, remarks=True)
+    want_colour("auto")
+
+
+def want_colour(when: str) -> None:
+    """Show colour ``always``, ``never``, or on terminals that take it (``auto``)."""
+    _colour["when"] = when
+
+
+def colour_is_wanted() -> str:
+    """Return when colour is wanted: ``always``, ``never`` or ``auto``."""
+    return _colour["when"]
 
 
 def show_no_bar() -> None:

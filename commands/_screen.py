@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from commands._progress import colour_is_wanted
+
 DEFAULT_WIDTH = 100
 SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
@@ -112,12 +114,16 @@ def _width() -> int:
 
 
 def _takes_colour() -> bool:
-    if sys.stdout is None:
-        return False
-    if not (sys.stdout.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE")):
+    when = colour_is_wanted()
+    if sys.stdout is None or when != "auto":
+        return when == "always"
+    forced = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
+    if not (sys.stdout.isatty() or any(os.environ.get(name, "0") not in {"", "0"} for name in forced)):
         return False  # what Console finds too, but its import takes longer than a lookup
     from rich.console import Console
 
+    if os.environ.get("CLICOLOR_FORCE", "0") not in {"", "0"} and not os.environ.get("NO_COLOR"):
+        return True
     console = Console(file=sys.stdout)
     return console.color_system is not None and not console.no_color
 

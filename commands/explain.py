@@ -20,7 +20,8 @@ def command(id: str, out: Output) -> None:  # noqa: A002 - what users know it by
     """Say what a finding means, what to do about it, and what a broker does when it meets it.
 
     FINDING-ID is an id that verify, dump, recover or repair print, or the id of a reason that a query gives with
-    --explain. `rmqctl formats findings` and `rmqctl formats misses` list them all.
+    --explain; a beginning that only one of them has is enough. `rmqctl formats findings` and `rmqctl formats misses`
+    list them all.
 
     \b
     Examples:
@@ -28,8 +29,10 @@ def command(id: str, out: Output) -> None:  # noqa: A002 - what users know it by
       rmqctl explain miss.not-indexed -o json
     """
     known = _known()
+    begun = [name for name in known if name.startswith(id)]
+    id = begun[0] if len(begun) == 1 else id  # noqa: A001 - a beginning that only one id has
     if id not in known:
-        near = get_close_matches(id, known, n=3)
+        near = begun[:3] or get_close_matches(id, known, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "`rmqctl formats findings` lists them."
         refuse("FINDING-ID", f"{id!r} is the id of no finding; {hint}")
     row = known[id]

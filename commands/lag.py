@@ -16,7 +16,7 @@ from rmqctl.release import Release
 @click.option("--topic", help="Only this topic.")
 @as_release_option
 @as_found_option
-@output_option()
+@output_option(tables=True)
 def command(
     store: StoreOptions, group: str | None, topic: str | None, as_release: Release | None, as_found: bool, out: Output
 ) -> None:

@@ -13,7 +13,7 @@ from commands._types import Offset
 @click.command("metadata")
 @store_options_with_paths
 @click.option("--at", type=Offset(), metavar="OFFSET", help="As it was once the record at this offset was applied.")
-@output_option()
+@output_option(tables=True)
 def command(store: StoreOptions, at: int | None, out: Output) -> None:
     """Show the metadata of a Kafka cluster: brokers, topics, partitions, configurations, ACLs, features.
 

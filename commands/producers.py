@@ -12,7 +12,7 @@ from commands._types import QueueName
 
 @click.command("producers")
 @store_options_with_words("PATH... [TOPIC[/PARTITION]]", 1)
-@output_option()
+@output_option(tables=True)
 def command(store: StoreOptions, words: tuple[str, ...], out: Output) -> None:
     """List the producers of partitions: epoch, last sequence and offset, open transaction, replayed from the log.
 

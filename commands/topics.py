@@ -14,7 +14,7 @@ from commands._options import StoreOptions, as_found_option, output_option, stor
 @click.option("--by-topic", is_flag=True, help="One row a topic, its queues added up.")
 @click.option("--topic", help="Only this topic.")
 @as_found_option
-@output_option()
+@output_option(tables=True)
 def command(store: StoreOptions, by_topic: bool, topic: str | None, as_found: bool, out: Output) -> None:
     """List queues with their smallest and next offset, messages, bytes, first and last store time.
 

@@ -11,7 +11,7 @@ from commands._options import StoreOptions, output_option, store_options_with_pa
 
 @click.command("transactions")
 @store_options_with_paths
-@output_option()
+@output_option(tables=True)
 def command(store: StoreOptions, out: Output) -> None:
     """List transactional ids by their latest state, with the partitions of the transaction that is open.
 

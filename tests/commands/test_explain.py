@@ -11,6 +11,7 @@ import pytest
 from commands import COMMANDS, cli
 from fixtures import golden
 from rmqctl.findings import all_kinds
+from tests.conftest import Rmqctl
 
 
 @pytest.mark.parametrize("kind", all_kinds(), ids=lambda kind: kind.id)
@@ -45,3 +46,9 @@ def test_quiet_leaves_results_and_errors(rmqctl: Any, tmp_path: Path) -> None:
     assert quiet.stderr == ""
     assert rmqctl("info", "/nowhere", "-q").stderr.startswith("rmqctl: /nowhere")
     assert rmqctl("repair", store).stderr == loud.stderr
+
+
+def test_a_beginning_that_only_one_id_has_is_enough(rmqctl: Rmqctl) -> None:
+    assert rmqctl("explain", "log.body").stdout == rmqctl("explain", "log.body-crc").stdout
+    told = rmqctl("explain", "log.file")
+    assert told.exit_code == 2 and "did you mean log.file-length or log.file-name?" in " ".join(told.stderr.split())

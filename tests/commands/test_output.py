@@ -6,9 +6,12 @@ import base64
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,6 +27,7 @@ from commands._progress import progress
 from commands._rows import keys_of
 from commands._screen import fold, pad
 from rmqctl.answer import Answer, Section
+from tests.conftest import Rmqctl
 
 Show = Callable[..., str]
 ROW = {
@@ -293,8 +297,6 @@ def test_colour_changes_nothing_but_colour(show: Show, monkeypatch: pytest.Monke
     monkeypatch.setenv("TERM", "xterm")
     coloured = show("table", rows)
     assert "\x1b[" in coloured
-    import re
-
     stripped = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
     assert [line.rstrip() for line in stripped.splitlines()] == plain.splitlines()
 
@@ -369,6 +371,60 @@ def test_fold_fits_and_keeps_every_letter(text: str, width: int) -> None:
 
 def test_keys_stay_beside_their_neighbours() -> None:
     assert keys_of([{"kind": 1, "z": 1}, {"kind": 1, "id": 2}, {"z": 1, "end": 2}]) == ["kind", "id", "z", "end"]
+
+
+# what is wanted of rows
+
+
+def test_rows_are_chosen(show: Show, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    rows = [{"a": n, "b": str(n), "c": None if n == 2 else -n} for n in range(4)]
+    Output("jsonl", columns=("c", "a"), sort="-c", limit=3).show(rows)
+    assert [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()] == [
+        {"c": 0, "a": 0},
+        {"c": -1, "a": 1},
+        {"c": -3, "a": 3},
+    ]
+    Output("csv", columns=("b",), sort="a").show(rows)
+    assert capsysbinary.readouterr().out == b"b\r\n0\r\n1\r\n2\r\n3\r\n"
+    with pytest.raises(SystemExit) as stopped:
+        Output(columns=("help",)).show(rows)
+    assert stopped.value.code == 0 and capsysbinary.readouterr().out == b"a\nb\nc\n"
+    for bad in (Output(columns=("aa",)), Output(sort="bb")):
+        with pytest.raises(click.BadParameter, match="is no column here"):
+            bad.show(rows)
+
+
+def test_a_limit_leaves_the_exit_status_alone(rmqctl: Rmqctl, golden: Callable[[str], Path]) -> None:
+    root = golden("5.5.0-clean")
+    offsets = root / "config/consumerOffset.json"
+    text = offsets.read_text()
+    changed = re.sub(r'("LabOrders@Lab_grpFull":\{[^}]*?3:)\d+', r"\g<1>99999", text)
+    assert changed != text
+    offsets.write_text(changed)
+    whole = rmqctl("lag", root, "-o", "jsonl")
+    assert whole.exit_code == 1
+    first = rmqctl("lag", root, "-o", "jsonl", "-n", 1)
+    assert first.exit_code == 1 and first.stdout == whole.stdout.splitlines()[0] + "\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "coloured"),
+    [
+        ((), {}, False),
+        (("--color", "always"), {}, True),
+        (("--color", "never"), {"CLICOLOR_FORCE": "1"}, False),
+        ((), {"CLICOLOR_FORCE": "1"}, True),
+        ((), {"CLICOLOR_FORCE": "0"}, False),
+        ((), {"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_colour(
+    words: tuple[str, ...], environment: dict[str, str], coloured: bool, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert ("\x1b[" in rmqctl("formats", *words).stdout) is coloured
 
 
 # progress
