@@ -50,6 +50,8 @@ _STOPS = f"consumers before {FIRST_WITH_EMPTY_BODIES} stop at a message without 
 _BLANK = f"[record|records] without a value [has|have] a body of one blank: {_STOPS}"
 _EMPTY = f"[message|messages] had no body before, and [has|have] none again: {_STOPS}"
 
+_OUT_OF_ORDER = "it lies after later ones, or another has its offset; rmqctl salvage brings a log into order"
+
 
 @dataclass(frozen=True, slots=True)
 class _Source:
@@ -185,7 +187,7 @@ def _records(source: _Source, window: int, result: Conversion) -> Iterator[Recor
     following = source.start
     for block in _blocks(source.log, window):
         keep = block.crc_ok & (block.magic <= 2) & ~block.flag(Attributes.CONTROL)
-        keep &= (block["base_offset"] < source.stable) & (block["last_offset"] >= following)
+        keep &= (block["base_offset"] < source.stable) & (block["last_offset"] >= source.start)
         for row in np.flatnonzero(keep & block.flag(Attributes.TRANSACTIONAL)).tolist():
             if aborted.find(int(block["producer_id"][row]), int(block["base_offset"][row])) is not None:
                 keep[row] = False
@@ -201,7 +203,9 @@ def _records(source: _Source, window: int, result: Conversion) -> Iterator[Recor
                 )  # fmt: skip
             for index in range(len(records)):
                 offset = int(records.offset[index])
-                if following <= offset < source.stable:
+                if source.start <= offset < min(following, source.stable):
+                    result.lose(queue.topic, queue.number, offset, _OUT_OF_ORDER)
+                elif following <= offset < source.stable:
                     following = offset + 1
                     yield Record(
                         offset, int(records.timestamp[index]), -1, records.key(index), records.value(index),
