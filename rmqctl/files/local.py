@@ -83,6 +83,20 @@ _GONE = (errno.ESTALE, errno.ENXIO)
 READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe must not make us wait
 
 
+def opened(path: str) -> int:
+    """Return a descriptor that reads a file; a link in a circle leads nowhere, as one to a name that is not there.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    try:
+        return os.open(path, READ)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise FileNotFoundError(errno.ENOENT, error.strerror, path) from error
+
+
 class LocalFile:
     """A file of this machine.
 
@@ -100,7 +114,7 @@ class LocalFile:
 
     def _descriptor(self) -> int:
         if self._fd is None:
-            self._fd = os.open(self.path, READ)
+            self._fd = opened(self.path)
         return self._fd
 
     def size(self) -> int:

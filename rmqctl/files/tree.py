@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rmqctl.errors import NotAStore
-from rmqctl.files.local import READ, ByteSource, LocalFile
+from rmqctl.files.local import ByteSource, LocalFile, opened
 
 _KIND, _DIRECTORY, _FILE = 0o170000, 0o040000, 0o100000
 Listing = tuple[tuple[str, int], ...]
@@ -91,6 +91,14 @@ class LocalTree:
 
     def entries(self, path: str, *, sizes: bool = True) -> list[Entry]:
         try:
+            return self._listed(path, sizes)
+        except OSError as error:
+            if _is_circle(error, path):
+                return []
+            raise
+
+    def _listed(self, path: str, sizes: bool) -> list[Entry]:
+        try:
             with os.scandir(self.full(path)) as found:
                 return sorted((_entry(e, path, sizes) for e in found), key=lambda e: e.name)
         except _NOTHING:
@@ -123,7 +131,7 @@ class LocalTree:
         Raises:
             OSError: the file cannot be opened or read.
         """
-        descriptor = os.open(self.full(path), READ)
+        descriptor = opened(self.full(path))
         try:
             return os.pread(descriptor, size, 0)
         finally:
@@ -139,6 +147,14 @@ class LocalTree:
         return sorted(names) if "" not in names else None
 
     def stat(self, path: str) -> Entry | None:
+        try:
+            return self._found(path)
+        except OSError as error:
+            if _is_circle(error, path):
+                return None
+            raise
+
+    def _found(self, path: str) -> Entry | None:
         try:
             status = os.stat(self.full(path))
         except _NOTHING:
@@ -159,6 +175,11 @@ class LocalTree:
     def full(self, path: str) -> str:
         """Return the path on this machine."""
         return f"{self.root}/{path}" if path else self.root
+
+
+def _is_circle(error: OSError, path: str) -> bool:
+    """Whether a name inside a store is a link in a circle, which leads nowhere as one to a name that is not there."""
+    return bool(path) and error.errno == errno.ELOOP
 
 
 def _entry(found: os.DirEntry[str], path: str, sizes: bool) -> Entry:
@@ -316,7 +337,7 @@ class ForgivingTree(LocalTree):
 
     def entries(self, path: str, *, sizes: bool = True) -> list[Entry]:
         try:
-            found = super().entries(path, sizes=sizes)
+            found = self._listed(path, sizes)
         except OSError as error:
             self._refuse(path, error)
             return []
@@ -327,7 +348,7 @@ class ForgivingTree(LocalTree):
 
     def stat(self, path: str) -> Entry | None:
         try:
-            return super().stat(path)
+            return self._found(path)
         except OSError as error:
             self._refuse(path, error)
             return None

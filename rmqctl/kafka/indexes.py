@@ -23,6 +23,8 @@ from rmqctl.kafka.block import Ints
 MAX_INDEX = 1 << 30
 """Bytes of an index file that are read; a broker's are 10 MiB by default."""
 _SMALL = 1 << 16
+MAX_SNAPSHOT = 64 << 20
+"""Bytes of a producer snapshot that is read: a million producers."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,11 @@ def read_time_index(source: ByteSource) -> TimeIndex:
 
 
 def read_txn_index(source: ByteSource) -> TxnIndex:
-    """Return the entries of a ``.txnindex`` file; zeros count as entries, for this file is never padded."""
-    slots, _, rest = _slots(source, AbortedTransaction)
-    return TxnIndex(slots, len(slots), rest)
+    """Return the entries of a ``.txnindex`` file. Zeros count as entries, for this file is never padded; of a large one
+    that ends in them only the first does.
+    """
+    slots, filled, rest = _slots(source, AbortedTransaction)
+    return TxnIndex(slots, len(slots) if slots.nbytes <= _SMALL else min(filled + 1, len(slots)), rest)
 
 
 def _slots(source: ByteSource, schema: Any) -> tuple[npt.NDArray[np.void], int, int]:
@@ -166,7 +170,11 @@ class ProducerSnapshot:
 
 def read_producer_snapshot(source: ByteSource) -> ProducerSnapshot:
     """Return the producer state in a ``.snapshot`` file."""
-    data = source.read_at(0, min(source.size(), MAX_INDEX))
+    size = source.size()
+    if size > MAX_SNAPSHOT:
+        head = source.read_at(0, _head_plan().runs[0].packer.size)
+        return ProducerSnapshot(head, f"it has {size} bytes, and {MAX_SNAPSHOT} is the most that is read of a snapshot")
+    data = source.read_at(0, size)
     found = ProducerSnapshot(data, "")
     return ProducerSnapshot(data, _problem(found))
 

@@ -72,8 +72,8 @@ class FilesOnDisk(PartitionFiles):
     def __contains__(self, name: str) -> bool:
         return (self.directory / name).exists()
 
-    def read(self, name: str) -> bytes:
-        return (self.directory / name).read_bytes()
+    def read(self, name: str, most: int | None = None) -> bytes:
+        return (self.directory / name).read_bytes()[:most]
 
     def put(self, name: str, data: bytes, size: int | None = None) -> None:
         """Write a file that is there as a whole or as it was."""

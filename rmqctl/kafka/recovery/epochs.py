@@ -6,7 +6,7 @@ import numpy as np
 
 from formats.kafka.checkpoint import LeaderEpoch, format_leader_epochs, parse_leader_epochs
 from rmqctl.kafka.block import Batches
-from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
+from rmqctl.kafka.recovery.files import MAX_TEXT, PartitionFiles, StartFails
 
 NAME = "leader-epoch-checkpoint"
 
@@ -23,7 +23,7 @@ class LeaderEpochs:
         self.starts: dict[int, int] = {}
         if NAME not in files:
             files.put(NAME, b"")
-        found = parse_leader_epochs(files.read(NAME))
+        found = parse_leader_epochs(files.read(NAME, MAX_TEXT))
         if found.problems:
             raise StartFails(f"checkpoint file {NAME} cannot be read: {found.problems[0].message}", offline=True)
         for entry in found.entries:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from rmqctl.files.local import ByteSource, BytesSource
 from rmqctl.kafka.directory import LogFile, Partition
 
+MAX_TEXT = 64 << 20
+"""Bytes that are read of a file that should be a small text."""
 _PIECE = 1 << 20
 
 
@@ -102,9 +105,10 @@ class PartitionFiles:
             return content.stored.open()
         return BytesSource(b"".join(content.pieces()), name)
 
-    def read(self, name: str) -> bytes:
-        """All bytes of a small file."""
-        return b"".join(self._now[name].pieces())
+    def read(self, name: str, most: int | None = None) -> bytes:
+        """All bytes of a small file, or the first of them, in whole pieces."""
+        pieces = self._now[name].pieces()
+        return b"".join(pieces if most is None else islice(pieces, -(-most // _PIECE)))
 
     def put(self, name: str, data: bytes, size: int | None = None) -> None:
         """Write a file of these bytes, zeros up to ``size`` after them."""

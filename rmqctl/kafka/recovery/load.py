@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from formats.kafka.record_batch import header_plan
-from rmqctl.files.local import BytesSource
 from rmqctl.findings import Finding
 from rmqctl.kafka.block import INT_MAX, Block, Gap, GapKind
 from rmqctl.kafka.directory import Partition
@@ -174,7 +173,7 @@ class _Loader:
         name = segment.name(".txnindex")
         if name not in self.files:
             return False
-        index = read_txn_index(BytesSource(self.files.read(name)))
+        index = read_txn_index(self.files.open(name))
         for version, last in zip(index["version"].tolist(), index["last_offset"].tolist(), strict=True):
             if version >> 8 > 0:
                 raise StartFails(f"unexpected aborted transaction version {version >> 8} in transaction index {name}")

@@ -9,7 +9,6 @@ from crc32c import crc32c
 
 from formats.kafka.producer_snapshot import CRC_FROM, VERSION, SnapshotHead, producer_dtype
 from formats.layout import plan_of
-from rmqctl.files.local import BytesSource
 from rmqctl.kafka.file_names import LONG_MAX
 from rmqctl.kafka.indexes import read_producer_snapshot
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
@@ -81,7 +80,7 @@ class ProducerStates:
             return
         self.replay = ProducerReplay()
         while (newest := self.newest) is not None:
-            found = read_producer_snapshot(BytesSource(self.files.read(self.snapshots[newest])))
+            found = read_producer_snapshot(self.files.open(self.snapshots[newest]))
             if found.is_good:
                 self.replay.load(row for row in found.rows() if self._is_alive(row))
                 self.end = self.snapped = newest

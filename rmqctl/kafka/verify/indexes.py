@@ -251,7 +251,7 @@ def check_txn_index(
     finally:
         source.close()
     if index.rest:
-        at = len(index) * index.entry_size
+        at = len(index.slots) * index.entry_size
         yield Finding(TXN_INDEX_SIZE, file.name, at, index.rest, f"{index.rest} bytes of an entry at the end")
     names = ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset")
     for number, row in enumerate(zip(*(index[name].tolist() for name in names), strict=True)):

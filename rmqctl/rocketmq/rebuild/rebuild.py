@@ -53,6 +53,8 @@ from rmqctl.rocketmq.store.geometry import ENTRY, SLOT_SIZE, Geometry, IndexGeom
 
 _SAMPLES = 5
 _SPARE = 4 << 20
+_MOST_COMPARED = 1 << 16
+"""Bytes of a checkpoint that are read; what is longer is none."""
 
 
 def bytes_needed(store: RocketMQStore, geometry: Geometry, rules: DispatchRules, wanted: Wanted) -> int:
@@ -473,6 +475,6 @@ def _content(store: RocketMQStore, path: str) -> bytes | None:
         return None
     source = store.tree.open(path)
     try:
-        return source.read_at(0, entry.size)
+        return source.read_at(0, min(entry.size, _MOST_COMPARED))
     finally:
         source.close()

@@ -439,7 +439,8 @@ def _units(file: StoreFile) -> tuple[int, Finding | None, Units]:
     """Where the units of a file end (offset in the timer log), the first that cannot be, and those in front of it."""
     source = file.open()
     try:
-        data = source.read_at(0, file.size)
+        held = max((end for _, end in source.data_ranges(0, file.size)), default=0)
+        data = source.read_at(0, min(held + UNIT_SIZE, file.size))  # of a hole at the end no more than shows it
     finally:
         source.close()
     units = np.frombuffer(data, UNIT, len(data) // UNIT_SIZE)
