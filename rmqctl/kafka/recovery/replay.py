@@ -191,9 +191,17 @@ def _check_identity(replicas: Replicas, release: Release) -> None:
 
 
 def _check_features(replicas: Replicas, release: Release) -> None:
-    """Hold the levels that the cluster has settled on against those that a release supports."""
+    """Hold the levels that the cluster has settled on against those that a release supports.
+
+    A snapshot of the metadata that cannot be applied ends a controller, and what it said of features is not known.
+    """
     image = replicas.image
-    if image is not None and (why := unsupported(image.features, release)):
+    if image is None:
+        return
+    for problem in image.problems:
+        if problem.file == image.snapshot:
+            raise StartFails(f"snapshot {problem.file} of the metadata cannot be loaded: {problem.message}")
+    if why := unsupported(image.features, release):
         raise StartFails(why)
 
 

@@ -179,9 +179,10 @@ class _Replay:
 
     def snapshot(self, file: LogFile) -> None:
         """Apply a snapshot; the image then stands at the offset in its name."""
-        source = file.open()
+        source, batches = file.open(), 0
         try:
             for block in scan(source, Extent(file.name, None, size=file.size)):
+                batches += len(block)
                 self._gaps(block)
                 for position in block.position[~block.crc_ok].tolist():
                     self._problem(file.name, file.base - 1, f"the CRC of the batch at byte {position} does not match")
@@ -189,6 +190,8 @@ class _Replay:
                     self._apply(file.name, record)
         finally:
             source.close()
+        if not batches:
+            self._problem(file.name, file.base - 1, f"the newest snapshot holds no batch ({file.size} bytes)")
         self.image.snapshot = file.name
         self.image.offset, self.image.epoch = file.base - 1, file.meaning.epoch or 0
 

@@ -184,3 +184,21 @@ def test_json_lines_say_why_a_broker_does_not_start(rmqctl: Rmqctl, tmp_path: Pa
     (summary,) = map(json.loads, done.stdout.splitlines())
     assert (summary["kind"], summary["starts"], summary["offline"]) == ("summary", False, False)
     assert "meta.properties" in summary["error"]
+
+
+def test_a_metadata_snapshot_without_bytes_ends_the_start(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """A 3.9.2 broker exits; the log is whole from offset 0, so that it starts again without the file."""
+    root = golden.unpack("3.9.2-clean", tmp_path)
+    snapshot = max((root / "__cluster_metadata-0").glob("*.checkpoint"))
+    snapshot.write_bytes(b"")
+    found = _document(rmqctl, root, "--as-release", "3.9.2", exit_code=1)
+    assert found["starts"] is False
+    assert snapshot.name in found["error"] and "no batch (0 bytes)" in found["error"]
+    rows = [json.loads(line) for line in rmqctl("verify", root, "-o", "jsonl").stdout.splitlines()]
+    named = [row["file"] for row in rows if row.get("id") == "metadata.replay"]
+    assert f"__cluster_metadata-0/{snapshot.name}" in named
+    assert rows[-1]["start"]["starts"] is False
+    only = ("--only", "metadata.replay", "--apply", "--yes")
+    rmqctl("repair", root, *only)
+    assert not snapshot.exists()
+    assert _document(rmqctl, root, exit_code=0)["starts"] is True
