@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from rmqctl.files.tree import local_path
 from rmqctl.findings import Finding
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.findings.derived import OFFSET_INDEX_ENTRY
 from rmqctl.kafka.findings.directory import DIRECTORY_NAME, DIRECTORY_ORPHAN
 from rmqctl.kafka.findings.log import (
     BATCH_BASE_OFFSET,
@@ -27,12 +29,13 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_MISSING,
     SEGMENT_NAME,
 )
+from rmqctl.kafka.indexes import read_offset_index
 from rmqctl.kafka.repair.survey import Survey, is_borne_out, longest_ascent
 from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
 
 NAME_KINDS = frozenset({
     BATCH_BASE_OFFSET, BATCH_OFFSET_ORDER, BATCH_OFFSET_GAP, DIRECTORY_NAME, DIRECTORY_ORPHAN,
-    SEGMENT_NAME, SEGMENT_MISSING, SEGMENT_EMPTIED,
+    SEGMENT_NAME, SEGMENT_MISSING, SEGMENT_EMPTIED, OFFSET_INDEX_ENTRY,
 })  # fmt: skip
 """Findings that a segment under a wrong name leaves."""
 _PIECE = 8 << 20
@@ -191,8 +194,12 @@ class _Names:
         return bool(np.logical_or.reduceat(contradicted, begins).all())
 
     def _is_outside(self, claim: _Claim) -> bool:
-        """Whether no batch of a segment has an offset that its name lets it have."""
+        """Whether no batch of a segment has an offset that its name, or an index that denies it, lets it have."""
         after = min((name for name in self.logs if name > claim.name), default=1 << 63)
+        index = next((s.offset_index for s in self.partition.segments if s.base == claim.name), None)
+        if claim.is_indexed is False and index is not None:
+            with closing(index.open()) as source:
+                after = min(after, int(read_offset_index(source).offsets(claim.name).max()) + 1)
         base = self.survey.columns["base_offset"][claim.rows]
         return claim.name >= 0 and not ((claim.name <= base) & (base < after)).any()
 

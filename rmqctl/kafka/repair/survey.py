@@ -361,7 +361,7 @@ def is_borne_out(
 ) -> bool | None:
     """Whether most entries of an offset index lead to batches that have their offsets.
 
-    None where few do, as where bytes were put in, or it has no entries.
+    None where few do, as where bytes were put in, or it has fewer than two: one may be damaged itself.
 
     Args:
         base: of the segment.
@@ -379,7 +379,9 @@ def is_borne_out(
     at = np.minimum(np.searchsorted(columns["position"], positions), len(columns["position"]) - 1)
     leads = columns["position"][at] == positions
     leads &= (columns["base_offset"][at] <= offsets) & (offsets <= columns["last_offset"][at])
-    return None if 0 < 2 * leads.sum() < len(positions) else bool(leads.any())
+    if 2 * leads.sum() >= len(positions):
+        return True
+    return None if leads.any() or len(positions) < 2 else False
 
 
 def longest_ascent(numbers: Sequence[int]) -> Ints:

@@ -145,7 +145,10 @@ class Endings:
         directory, begun = self.survey.partition.directory, self.replay.open
         how = {True: "COMMIT", False: "ABORT"}
         ended = [(at, how[ending.commit], ending.producer_id) for at, ending in sorted(markers.items())]
-        first = {at: begun.get(producer, self._aborted.get(at, (producer, at))[1]) for at, _, producer in ended}
+        entries = {at: entry[1] for at, entry in self._aborted.items()}
+        first = {
+            at: entries.get(at, at) if kind == "ABORT" else begun.get(producer, at) for at, kind, producer in ended
+        }
         return ", ".join(
             f"{kind} of {transaction_name(directory, producer, first[at])} at {at}" for at, kind, producer in ended
         )

@@ -195,3 +195,40 @@ def test_a_foreign_segment_is_named_batch_by_batch_where_a_later_epoch_has_its_o
     plan = plan_repair(opened(root), RepairOptions(Release(4, 3, 1)), tmp_path / "staged").plan
     given = {name.partition(" ")[0] for step in plan.steps for name in step.gives_up}
     assert given == {f"t-0@{offset}" for offset in range(42, 54)}
+
+
+@pytest.mark.parametrize(
+    ("directory", "segment", "other"),
+    [
+        ("txn-a-1", 62, "compacted-1/00000000000000000294.log"),
+        ("deleted-rec-0", 27, "compacted-1/00000000000000000232.log"),
+        ("txn-a-0", 34, "compacted-0/00000000000000000389.log"),
+    ],
+)
+def test_a_segment_of_another_partition_goes_to_quarantine(
+    directory: str, segment: int, other: str, tmp_path: Path
+) -> None:
+    """Its offsets are missing in this log, or come after its end; the index of its name is of other batches."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    name = f"{directory}/{segment:020d}.log"
+    (root / name).write_bytes((root / other).read_bytes())
+    (tmp_path / "staged").mkdir()
+    plan = plan_repair(opened(root), RepairOptions(Release(4, 3, 1)), tmp_path / "staged")
+    [step] = [step for step in plan.plan.steps if step.id == "segment.name"]
+    assert (step.file, step.what) == (name, "move out")
+    assert [f for f in plan.after if f.level is Severity.ERROR] == []
+
+
+@pytest.mark.parametrize("name", ["4.3.1-crash", "3.9.2-clean"])
+def test_no_index_moves_a_sound_segment(name: str, tmp_path: Path) -> None:
+    """Another segment's index, none of its entries right, and one of a single entry that is wrong."""
+    root = golden.unpack(name, tmp_path)
+    for directory in ("plain-none-0", "compacted-0", "txn-a-0"):
+        indexes = sorted(path for path in (root / directory).glob("*.index") if path.stat().st_size)
+        data = [path.read_bytes() for path in indexes]
+        for path, wrong in zip(indexes, [*data[1:], data[0]], strict=True):
+            path.write_bytes(wrong)
+        indexes[0].write_bytes(data[0][:3] + b"\xff" + data[0][4:8])
+    (tmp_path / "staged").mkdir()
+    plan = plan_repair(opened(root), RepairOptions(Release.parse(name[:5])), tmp_path / "staged")
+    assert not [step for step in plan.plan.steps if ".log" in step.file]
