@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from rmqctl.rocketmq.store.locate import open_store_at
 from tests.interop.brokers_helpers import FAMILIES, run, side_by_side
 from tests.interop.compare import dumped, geometry
 from tests.interop.judge import class_path, has_java, settings_of
+from tests.rocketmq.repair.judged import seeds
+from tests.rocketmq.repair.misdirected_helpers import Misdirector, census
 
 PRODUCED: tuple[tuple[str, ...], ...] = (
     ("--topic", "Orders", "--count", "600", "--size", "10-1500", "--key", "order-{n}", "--key", "ключ", "--tag", "TagA=3,TagB=1", "--property", "ünï=✓"),
@@ -118,6 +121,47 @@ def check_repaired(compiled: Path, release: str, name: str, tmp_path: Path) -> N
     assert received - known == set()
     assert known - received <= gone
     print(f"{release} {name}: {len(known & received)} of {len(known)} messages received", flush=True)
+    shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("release", list(FAMILIES) if ALL else ["5.5.0"])
+def test_misdirected(release: str, compiled: Path, tmp_path: Path) -> None:
+    """Records, pages and files in the places of others, repaired: what the plan does not name reaches a consumer."""
+    class_path(release, compiled, "WholeBroker")
+    other = golden.pristine("5.1.4-crash")
+    damagers = [Misdirector(f"{FAMILIES[release]}-{state}", other) for state in ("clean", "crash")]
+    checks = [
+        (str(seed), partial(check_misdirected, compiled, release, damagers[seed % 2], seed, tmp_path))
+        for seed in seeds("40" if ALL else "2")
+    ]
+    assert side_by_side(checks, workers=2) == []
+
+
+def check_misdirected(compiled: Path, release: str, damager: Misdirector, seed: int, tmp_path: Path) -> None:
+    """Every message of which a whole record lay anywhere in the damaged store is received, or named by the plan."""
+    directory = tmp_path / f"misdirected-{seed}"
+    root = directory / damager.name
+    golden.copy_tree(damager.root, root)
+    damage.apply(damager.recipe(seed), root)
+    conf = golden.write_broker_conf(damager.name, directory / "broker.conf")
+    store = open_store_at(str(root), broker_conf=str(conf))
+    beside = tuple(f"commitlog/{file.name}" for file in sorted((root / "commitlog").iterdir()))
+    whole = [found for found, _ in census(store, beside).values()]
+    with tempfile.TemporaryDirectory() as built:
+        repair = plan_repair(store, RepairOptions(), Path(built))
+        assert repair.books.problems == []
+        apply(repair.plan, journal_dir=directory / "journal")
+    answer = run(compiled, release, root, LAB, 0, settings_of(golden.broker_conf(damager.name)))
+    received = {(m["topic"], m["queue"], m["offset"], m["body"]) for m in answer["received"]}
+    names = [name for step in repair.plan.steps for name in step.gives_up]
+    kept = {sha256(found.raw).hexdigest() for found in whole if not found.is_named(names)}
+    known = [t for t in damager.records if t["topic"] in LAB]
+    assert [place(t) for t in known if t["recordSha256"] in kept and place(t) not in received] == []
+    gone = {place(t)[:3] for t in known if t["recordSha256"] not in kept}
+    strangers = {(f.topic.decode(), f.queue_id, f.queue_offset, sha256(f.body).hexdigest()) for f in whole}
+    others = received - {place(t) for t in known} - strangers
+    assert {found for found in others if found[:3] not in gone} == set()
+    print(f"{release} {seed}: {len(received)} received, {len(names)} named, {len(gone)} gone", flush=True)
     shutil.rmtree(directory)
 
 
