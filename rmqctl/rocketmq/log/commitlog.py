@@ -351,30 +351,35 @@ def _are_older(source: ByteSource, file: StoreFile, begin: int, before: int) -> 
 
 
 def _goes_on(context: FileContext, source: ByteSource, front: int, after: int) -> bool:
-    """Whether the queue offsets of the records from ``after`` on go on where those in front of ``front`` end.
+    """Whether the records from ``after`` on go on where those in front of ``front`` end, but for the store time of one.
 
-    Those of records that a cut has left are given again, or more are missing between than had room there. Where they go
-    on, only a store time is wrong.
+    Where a cut has left them, all that was written since is newer, or their queue offsets are given again, or more
+    are missing between than had room there.
     """
-    file, room = context.file, after - front
+    file, room, times = context.file, after - front, list[int]()
     due: dict[tuple[bytes, int], int] = {}
     near = Extent(file.name, file.base, max(front - _LOOK_BACK[0], 0), front, lead=file.lead)
     for block in scan(source, near):
         due.update((key, offset + 1) for key, offset in _places(block))
+        times += block["store_timestamp"][block["physical_offset"] == block.physical].tolist()
         room += sum(min(gap.end, front) - gap.position for gap in block.gaps)
     for other in context.before[: 0 if due else 1]:
         with closing(other.open()) as earlier:
             near = Extent(other.name, other.base, max(other.size - _LOOK_BACK[0], 0), lead=other.lead)
             for block in scan(earlier, near):
                 due.update((key, offset + 1) for key, offset in _places(block))
+                times += block["store_timestamp"].tolist()
     first: dict[tuple[bytes, int], int] = {}
-    count = 0
+    newest, count = 0, 0
     for block in scan(source, Extent(file.name, file.base, after, lead=file.lead, chained=True)):
         for key, offset in _places(block):
             first.setdefault(key, offset)
             count += 1
+        newest = max(newest, int(block["store_timestamp"].max(initial=0)))
         if count >= _LOOKED_AT:
             break
+    if sum(time > newest for time in times) > 1:
+        return False
     missing = [offset - due[key] for key, offset in first.items() if key in due]
     return bool(missing) and min(missing) >= 0 and sum(missing) <= room // SMALLEST
 

@@ -194,15 +194,30 @@ def test_a_client_batch_that_waited_for_the_lock(late: int, level: Severity, log
 
 
 def test_old_records_behind_the_end_are_not_part_of_the_log(log: Path) -> None:
-    """The file is cut and written on with a record of another size: what lay behind shows up again, but older."""
+    """The file is cut and written on with a record of another size: what lay behind shows up again, but older, and the
+    queue offset of the new record was given before.
+    """
     data = bytearray((log / LAST).read_bytes())
+    place = data[record(3) + PHYSICAL_AT : record(3) + PHYSICAL_AT + 8]
+    data[record(3) : record(4)] = data[record(5) : record(6)]
+    data[record(3) + PHYSICAL_AT : record(3) + PHYSICAL_AT + 8] = place
     late = (bulk.BORN + 10**9).to_bytes(8, "big")
     data[record(3) + STORE_TIME_AT : record(3) + STORE_TIME_AT + 8] = late
     data[record(4) : record(4) + 20] = b"remains of an old one"[:20]
     (log / LAST).write_bytes(data)
     found, partials = check(log)
-    assert brief(found) == [("log.stale-tail", LAST, record(4))]
+    assert ("log.stale-tail", LAST, record(4)) in brief(found)
+    assert {kind for kind, *_ in brief(found)} <= {"log.stale-tail", "log.queue-offset"}
     assert partials[-1].messages == 4
+
+
+def test_records_behind_a_wrong_store_time_and_a_destroyed_record_are_part_of_the_log(log: Path) -> None:
+    """All are older than the record in front, and go on in their queues where it ends."""
+    edit(log / LAST, record(3) + STORE_TIME_AT, (bulk.BORN + 10**9).to_bytes(8, "big"))
+    edit(log / LAST, record(4), b"remains of an old one"[:20])
+    found = check(log)[0]
+    assert ("log.bad-record", LAST, record(4)) in brief(found)
+    assert {kind for kind, *_ in brief(found)} == {"log.bad-record", "log.store-time"}
 
 
 @pytest.mark.parametrize("value", [(1 << 63) - 1, (1 << 63) - 2, -(1 << 63)])
