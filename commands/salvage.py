@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--as-topic-files", is_flag=True, help="Kafka: only the partitions, for a cluster that is there.")
 @as_release_option
 @owner_option
-@output_option(folds="each of what is alike, not the first places and a count")
+@output_option()
 def command(
     store: StoreOptions,
     others: tuple[str, ...],

@@ -20,6 +20,7 @@ from crc32c import crc32c
 
 from formats.kafka.record_batch import CRC_FROM, EPOCH_AT, FRAME_HEAD, HEADER_SIZE, MAGIC_AT, Attributes, header_plan
 from rmqctl.errors import Refused
+from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.files.tree import LocalTree
 from rmqctl.files.writing import Disk
 from rmqctl.kafka.block import INT_MAX, Bytes8, Ints
@@ -71,6 +72,9 @@ class FilesOnDisk(PartitionFiles):
 
     def __contains__(self, name: str) -> bool:
         return (self.directory / name).exists()
+
+    def open(self, name: str) -> ByteSource:
+        return LocalFile(self.directory / name, name)
 
     def read(self, name: str, most: int | None = None) -> bytes:
         return (self.directory / name).read_bytes()[:most]

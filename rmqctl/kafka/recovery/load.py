@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -173,7 +174,8 @@ class _Loader:
         name = segment.name(".txnindex")
         if name not in self.files:
             return False
-        index = read_txn_index(self.files.open(name))
+        with closing(self.files.open(name)) as source:
+            index = read_txn_index(source)
         for version, last in zip(index["version"].tolist(), index["last_offset"].tolist(), strict=True):
             if version >> 8 > 0:
                 raise StartFails(f"unexpected aborted transaction version {version >> 8} in transaction index {name}")

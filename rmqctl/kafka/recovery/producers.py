@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 
 import numpy as np
 from crc32c import crc32c
@@ -80,7 +81,8 @@ class ProducerStates:
             return
         self.replay = ProducerReplay()
         while (newest := self.newest) is not None:
-            found = read_producer_snapshot(self.files.open(self.snapshots[newest]))
+            with closing(self.files.open(self.snapshots[newest])) as source:
+                found = read_producer_snapshot(source)
             if found.is_good:
                 self.replay.load(row for row in found.rows() if self._is_alive(row))
                 self.end = self.snapped = newest
