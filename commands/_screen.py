@@ -75,8 +75,8 @@ def flow(items: Iterable[str], between: str, width: int) -> Iterator[str]:
     line = ""
     for item in items:
         longer = f"{line}{between}{item}" if line else item
-        if line and width and cells_of(longer) + len(between.rstrip()) > width:
-            yield (line + between).rstrip()
+        if line and width and cells_of(longer) + len(between.rstrip(" ")) > width:
+            yield (line + between).rstrip(" ")
             line = item
         else:
             line = longer

@@ -228,9 +228,12 @@ class QueueImage:
         self.max_physical = state.max_physical
 
     def _note_shift(self, appended: Iterable[Appended], physical: Ints, stated: Ints) -> None:
-        """Compare where units go with the queue offsets that records state: a broker appends, and only logs it."""
+        """Compare where units go with the queue offsets that records state: a broker appends, and only logs it.
+
+        Units that go off the grid have no queue offset of their own.
+        """
         order = np.argsort(physical, kind="stable")
-        for found in appended:
+        for found in (one for one in appended if one.position % self.unit_size == 0):
             units = np.frombuffer(found.data, self.dtype)
             rows = order[np.searchsorted(physical[order], units["physical_offset"].astype(np.int64))]
             placed = found.position // self.unit_size + np.arange(len(units))

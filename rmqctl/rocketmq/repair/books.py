@@ -312,10 +312,12 @@ def books_of(
     replicas: Sequence[RocketMQStore] = (),
     start: Recovery | None = None,
     accepts: bool = False,
+    is_start: bool = False,
 ) -> Books:
     """Hold a plan for a store to its books.
 
     Args:
+        is_start: the plan does what the start of a broker does, which deletes index files and takes units away.
         found, replicas, start, accepts: of :class:`LogLedger`.
         whole_before: whole records of the log, where they have been counted.
     """
@@ -325,7 +327,8 @@ def books_of(
         books = balance(plan, store.tree, ledger, whole_before=whole_before, after=after.tree)
     books.healed -= ledger.accepted
     books.destroyed += ledger.accepted
-    books.problems += hidden(store, after, plan)
+    if not is_start:
+        books.problems += hidden(store, after, plan)
     return books
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from formats.rocketmq.message import ROLLBACK, TRANSACTION, decode_record
+from formats.rocketmq.message import ROLLBACK, TRANSACTION, Magic, decode_record
 from formats.rocketmq.properties import split_properties
 from rmqctl.repair.edits import Overwrite, Plan
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
@@ -24,6 +24,10 @@ from rmqctl.rocketmq.repair.queue_references import Place, place_of
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, RocketMQStore, StoreFile
 from rmqctl.rocketmq.store.geometry import IndexGeometry, geometry_of
 from rmqctl.text import number_of
+
+_BLANK = int(Magic.BLANK).to_bytes(4, "big", signed=True)
+_HEAD = 2 * len(_BLANK)
+"""Bytes of a blank: its size and its magic."""
 
 
 def hidden(before: RocketMQStore, after: RocketMQStore, plan: Plan) -> list[str]:
@@ -45,13 +49,17 @@ def _ended(after: RocketMQStore, plan: Plan) -> Iterator[str]:
     written: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for edit in plan.edits:
         if isinstance(edit, Overwrite):
-            written[edit.file].append((edit.offset - 8, edit.offset + len(edit.after)))
+            written[edit.file].append((edit.offset - _HEAD, edit.offset + len(edit.after)))
     for file in (file for file in after.log_files if file.name in written):
         with closing(file.open()) as source:
+            # a file is walked only where what is written there may be a blank: that is a reading of all of it
+            parts = written[file.name]
+            if not any(_BLANK in source.read_at(max(begin, 0), stop + _HEAD - begin) for begin, stop in parts):
+                continue
             blocks = scan(source, Extent(file.name, file.base, lead=file.lead))
             for end in (blank.position for block in blocks for blank in block.blanks):
-                if any(begin < end < stop for begin, stop in written[file.name]):
-                    found = whole_records(source, file.base, [(end + 8, file.size)])
+                if any(begin < end < stop for begin, stop in parts):
+                    found = whole_records(source, file.base, [(end + _HEAD, file.size)])
                     if count := sum(physical_of(raw) == file.base + at > file.base + end for at, raw in found):
                         records = number_of(count, "whole record", "lie")
                         yield f"{records} after the end that {file.name} gets at {end:,}"

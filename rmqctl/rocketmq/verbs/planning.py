@@ -150,7 +150,7 @@ def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal, stag
     plan = _naming(store, recovery_plan(store, found, datetime.now().astimezone(), room))
     answer.plan = answer.shown = plan
     if plan.steps:
-        answer.hold_to(books_of(store, plan))
+        answer.hold_to(books_of(store, plan, is_start=True))
     delayed = {image.key[2] for image in found.images if image.key[1] == SCHEDULE_TOPIC and image.appended}
     for sentence in filter(None, [assumed_levels(store, delayed) if delayed else ""]):
         answer.remark(sentence)

@@ -53,8 +53,8 @@ def test_recover_says_it_first(name: str, way: Callable[[Path], None], tmp_path:
     way(root / "commitlog")
     told = run("recover", root)
     assert _exit(told) == 1
-    first = next(line for line in told.stdout.splitlines() if line)
-    assert WAYS[way] in first
+    first = " ".join(told.stdout.split())
+    assert WAYS[way] in first[:120]
     assert "a broker would start empty" in first
     found = json.loads(run("recover", root, "-o", "json").stdout)
     assert found["stopped_by"]["id"] == "log.missing"

@@ -101,5 +101,5 @@ def test_where_no_start_is_tried_that_is_said(line: tuple[str, ...], rmqctl: Rmq
     root = golden.pristine("5.5.0-clean")
     assert json.loads(rmqctl("verify", root, "-o", "json", *line).stdout)["start"] is None
     done = rmqctl("verify", root, *line)
-    assert "a start was not replayed: level quick reads no record" in done.stdout
+    assert "a start was not replayed: level quick reads no record" in " ".join(done.stdout.split())
     assert done.exit_code == 0
