@@ -6,11 +6,10 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 from rmqctl.answer import Answer, Row, Section
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.findings import find_kind
 from rmqctl.notices import BROKER, Notice, finding_notices, queue_of, typed
 from rmqctl.store import Store
@@ -122,7 +121,9 @@ def _start_troubles(start: Row) -> Iterator[Row]:
 
 def _lags(store: Store) -> Iterator[Row]:
     """Groups that stand where no message is."""
-    wrong = [row for row in _rows(store.lag) if row.get("anomaly") not in (None, "open-transaction")]
+    rows, unknown = _rows(store.lag, "lag")
+    yield from unknown
+    wrong = [row for row in rows if row.get("anomaly") not in (None, "open-transaction")]
     if wrong:
         row = wrong[0]
         more = f", and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
@@ -132,18 +133,23 @@ def _lags(store: Store) -> Iterator[Row]:
 
 def _hanging(store: Store) -> Iterator[Row]:
     """Transactions that hang."""
-    for row in _rows(store.transactions):
+    rows, unknown = _rows(store.transactions, "transactions")
+    yield from unknown
+    for row in rows:
         if row.get("hanging"):
             where = ", ".join(row["partitions"])
             text = f"Transaction {row['transactional_id']} never ended: readers of committed records wait in {where}"
             yield {"id": "transaction", "command": "transactions", "message": text}
 
 
-def _rows(verb: Callable[[], Answer]) -> list[Row]:
-    """Rows of a verb; none where the family does not have it, or the store is too damaged for it."""
-    with suppress(RmqctlError):
-        return list(verb())
-    return []
+def _rows(verb: Callable[[], Answer], name: str) -> tuple[list[Row], list[Row]]:
+    """Return the rows of a verb, none where the family does not have it, and the trouble that it cannot be asked."""
+    try:
+        return list(verb()), []
+    except WrongUsage:  # the family does not have it
+        return [], []
+    except RmqctlError as error:
+        return [], [{"id": name, "command": name, "message": f"Not looked at: {name}: {error}"}]
 
 
 def _room(store: Store) -> Iterator[Row]:

@@ -7,9 +7,12 @@ import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from rmqctl.errors import TooDamaged
+from rmqctl.rocketmq.family import RocketMQ
 from tests.conftest import Rmqctl
 
 
@@ -102,3 +105,16 @@ def test_a_large_log_is_looked_at_less(
     assert "Nothing is wrong as far as level structure looks." in text
     assert "Not looked at: the bodies of messages." in text
     assert f"Next: rmqctl verify {root}" in text
+
+
+def test_what_cannot_be_asked_is_no_all_clear(
+    rmqctl: Rmqctl, golden: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(self: RocketMQ, **_: object) -> NoReturn:
+        raise TooDamaged("config/consumerOffset.json", "it is no JSON")
+
+    monkeypatch.setattr(RocketMQ, "lag", damaged)
+    done = rmqctl("doctor", golden("5.5.0-clean"))
+    assert done.exit_code == 1
+    assert "Not looked at: lag: config/consumerOffset.json" in " ".join(done.stdout.split())
+    assert "Nothing is wrong" not in done.stdout
