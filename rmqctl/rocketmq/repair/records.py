@@ -42,6 +42,7 @@ from rmqctl.rocketmq.repair.log_repair import BodyDamage, LogRepair, left
 from rmqctl.rocketmq.repair.placeholder import bodiless, placeholder
 from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, QueueReference, leads_to, place_of, references_into
 from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.text import instant
 
 
 def neutralize_step(store: RocketMQStore, physical: int) -> Step:
@@ -242,7 +243,7 @@ class RecordMender:
         following = self.repair.log.store_timestamp(physical + len(raw))
         time = following or self.repair.damage.last_time or fields["born_timestamp"]
         why = "zero makes recovery pass over the file; the true time lies between those of the records beside it"
-        return Mended(with_store_time(raw, time), f"set the store time to {time}", why, is_exact=False)
+        return Mended(with_store_time(raw, time), f"set the store time to {instant(time)}", why, is_exact=False)
 
     # --- bodies -----------------------------------------------------------------------------------
 
