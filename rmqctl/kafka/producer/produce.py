@@ -143,6 +143,7 @@ class Producer:
         self._waiting: dict[Key, _Batch] = {}
         self._sequences: dict[Key, int] = {}
         self._turns: dict[str, int] = {}
+        self._counts = engine.topics
         self._id, self._epoch = -1, -1
         self._transaction: Transactional | None = None
         if options.transactional:
@@ -178,7 +179,7 @@ class Producer:
         return batch.size + size > self.options.batch_size or (most is not None and len(batch.records) >= most)
 
     def _partition(self, topic: str, draft: Draft) -> int:
-        options, count = self.options, self.engine.topics.get(topic, 0)
+        options, count = self.options, self._counts.get(topic, 0)
         given = options.partition if options.partition is not None else draft.partition
         if not count or (given is not None and given >= count):
             if options.partitions and given is not None:
@@ -186,7 +187,8 @@ class Producer:
                     f"partition {given} is asked for, but --partitions gives topic {topic} {options.partitions}"
                 )
             make_topic(self.engine, topic, options, given)
-            count = self.engine.topics[topic]
+            self._counts = self.engine.topics
+            count = self._counts[topic]
         if given is not None:
             return given
         if options.partitioner == ROUND_ROBIN:

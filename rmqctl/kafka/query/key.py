@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.kafka.query.offset import Keep
@@ -41,6 +42,24 @@ def murmur2(data: bytes) -> int:
 def partition_of_key(key: bytes, partitions: int) -> int:
     """Return the partition that the default partitioner of the Java client chooses for a key."""
     return (murmur2(key) & _POSITIVE) % partitions
+
+
+def partitions_of_keys(keys: npt.NDArray[np.uint8], partitions: int) -> npt.NDArray[np.int64]:
+    """Return :func:`partition_of_key` of many keys of one length, shape (n, bytes of a key), as shape (n,)."""
+    n, size = keys.shape
+    words = np.ascontiguousarray(keys[:, : size - size % 4]).view("<u4")
+    m, h = np.uint32(_M), np.full(n, (_SEED ^ size) & _MASK, np.uint32)
+    for at in range(size // 4):
+        k = words[:, at] * m
+        k = (k ^ k >> np.uint32(_R)) * m
+        h = h * m ^ k
+    if size % 4:
+        for at in range(size % 4):
+            h ^= keys[:, size - size % 4 + at].astype(np.uint32) << np.uint32(8 * at)
+        h *= m
+    h = (h ^ h >> np.uint32(13)) * m
+    h ^= h >> np.uint32(15)
+    return ((h & np.uint32(_POSITIVE)) % np.uint32(partitions)).astype(np.int64)
 
 
 def partition_of_name(name: str, partitions: int) -> int:
