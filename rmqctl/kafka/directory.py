@@ -153,6 +153,13 @@ class Partition:
         return [f for f in self.files if f.is_leftover]
 
 
+def place_of(partition: Partition | None) -> tuple[str | None, int | None]:
+    """Topic and number as rows show them; None for a file that lies in no partition's directory."""
+    if partition is None or not partition.topic:
+        return None, None
+    return partition.topic, partition.partition
+
+
 @dataclass(slots=True)
 class LogDirectory:
     """One directory of ``log.dirs``.

@@ -14,7 +14,7 @@ from formats.kafka.metadata_messages import CONTROL_NAMES
 from formats.kafka.record_batch import Attributes, control_type
 from rmqctl.kafka.block import Block, Bytes8, Ints
 from rmqctl.kafka.codecs import codec_name
-from rmqctl.kafka.directory import Partition
+from rmqctl.kafka.directory import Partition, place_of
 from rmqctl.kafka.records import Records
 from rmqctl.text import Fields, Text, raw, text_or_base64
 
@@ -92,13 +92,6 @@ def control_name(key: bytes | None) -> str:
     """Return what a control record is, by its key."""
     number = control_type(key)
     return _MARKERS.get(number) or CONTROL_NAMES.get(number) or f"UNKNOWN_{number}"
-
-
-def place_of(partition: Partition | None) -> tuple[str | None, int | None]:
-    """Topic and number as rows show them; None for a file that lies in no partition's directory."""
-    if partition is None or not partition.topic:
-        return None, None
-    return partition.topic, partition.partition
 
 
 def batch_rows(block: Block, partition: Partition | None) -> list[Row]:
@@ -260,6 +253,6 @@ def decoded_row(topic: str | None, key: bytes | None, value: bytes | None, *, is
 
 
 __all__ = [
-    "batch_rows", "control_name", "decoded_row", "has_decoder", "place_of", "record_row", "record_rows", "redacted",
+    "batch_rows", "control_name", "decoded_row", "has_decoder", "record_row", "record_rows", "redacted",
     "shown_text", "text",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl import opening
-from rmqctl.kafka.cluster_files import Cluster, ClusterTopic, new_id, partition_metadata, write_cluster
+from rmqctl.kafka.engine.cluster_files import Cluster, ClusterTopic, new_id, partition_metadata, write_cluster
 from rmqctl.release import Release
 from tests.benchmarks.kafka_logs import derived_files, make_partitions, make_segment
 from tests.benchmarks.ratio import Measured, Result, compare, judge, paired, size, timed

@@ -109,7 +109,8 @@ def hexadecimal(logs: LogDirectories, filters: Filters) -> HexAnswer:
 
 def _committed_views(logs: LogDirectories) -> Callable[[Partition | None], View]:
     """Return what a consumer sees of each partition, found out when it is first asked for."""
-    from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, view_of
+    from rmqctl.kafka.loading.checkpoints import Checkpoints
+    from rmqctl.kafka.state.partition_state import PartitionLog, view_of
 
     views: dict[str, View] = {}
 

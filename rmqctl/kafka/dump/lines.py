@@ -19,10 +19,10 @@ from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Severity
 from rmqctl.kafka.block import Bytes8, Flags, Ints
 from rmqctl.kafka.codecs import codec_name
-from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.directory import LogFile, Partition, place_of
 from rmqctl.kafka.dump.segments import SegmentDump, ShownBatches, pieces_of
 from rmqctl.kafka.records import Records
-from rmqctl.kafka.rows import batch_rows, binary_of, has_decoder, place_of, record_rows, shown_text
+from rmqctl.kafka.rows import batch_rows, binary_of, has_decoder, record_rows, shown_text
 from rmqctl.parallel import SLOT, Ordered
 
 LineBytes = bytes | memoryview

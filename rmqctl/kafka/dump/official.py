@@ -29,8 +29,9 @@ from rmqctl.kafka.dump.official_values import (
     java_text,
     to_json,
 )
-from rmqctl.kafka.dump.segments import extent_of, gap_finding
+from rmqctl.kafka.dump.segments import extent_of
 from rmqctl.kafka.file_names import BOOTSTRAP, FileKind
+from rmqctl.kafka.gaps import gap_finding
 from rmqctl.kafka.legacy import read_message, unwrap
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.segments import scan

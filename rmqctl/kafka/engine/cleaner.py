@@ -23,10 +23,10 @@ from rmqctl.kafka.engine.config import PER_BATCH_SINCE
 from rmqctl.kafka.engine.log import ENDINGS, WritableLog
 from rmqctl.kafka.engine.segment import LOG, TXN_INDEX, ActiveSegment, Appended, ClosedSegment, name_of
 from rmqctl.kafka.indexes import read_txn_index
-from rmqctl.kafka.recovery.load import CLEANED, SWAP
+from rmqctl.kafka.loading.load import CLEANED, SWAP
+from rmqctl.kafka.loading.producers import EndedTransaction, marker_of
 from rmqctl.kafka.reference import Record, records_of_batch
 from rmqctl.kafka.segments import Extent, scan
-from rmqctl.kafka.state.producers import EndedTransaction, marker_of
 
 _CHUNK = 256 << 10
 """Bytes that a cleaner reads at a time: releases before 4.1.0 index what is left of them as one append."""

@@ -39,12 +39,12 @@ from rmqctl.kafka.engine.segment import (
 )
 from rmqctl.kafka.file_names import PartitionName
 from rmqctl.kafka.indexes import read_time_index
-from rmqctl.kafka.recovery.epochs import LeaderEpochs
-from rmqctl.kafka.recovery.files import PartitionFiles
-from rmqctl.kafka.recovery.producers import ProducerStates
-from rmqctl.kafka.recovery.segment import BrokerSegment
+from rmqctl.kafka.loading.epochs import LeaderEpochs
+from rmqctl.kafka.loading.files import PartitionFiles
+from rmqctl.kafka.loading.producers import marker_of
+from rmqctl.kafka.loading.segment import BrokerSegment
+from rmqctl.kafka.loading.snapshots import ProducerStates
 from rmqctl.kafka.reference import sequence_of
-from rmqctl.kafka.state.producers import marker_of
 from rmqctl.release import Release
 from rmqctl.text import number_of
 

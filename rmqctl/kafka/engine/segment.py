@@ -16,7 +16,7 @@ from rmqctl.files.local import LocalFile
 from rmqctl.files.writing import Buffer, Disk
 from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.indexes import read_offset_index, read_time_index
-from rmqctl.kafka.state.producers import EndedTransaction
+from rmqctl.kafka.loading.producers import EndedTransaction
 
 OFFSET_INDEX, TIME_INDEX, TXN_INDEX, LOG = ".index", ".timeindex", ".txnindex", ".log"
 _OFFSET_ENTRY = plan_of(OffsetIndexEntry).runs[0].packer

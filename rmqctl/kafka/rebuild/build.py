@@ -19,14 +19,14 @@ from rmqctl.kafka.block import Batches, are_thinned, has_bridges
 from rmqctl.kafka.directory import LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind, meaning_of
 from rmqctl.kafka.indexes import read_producer_snapshot, read_txn_index
-from rmqctl.kafka.recovery.epochs import NAME, LeaderEpochs
-from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
-from rmqctl.kafka.recovery.index_build import OffsetNotIncreasing, OffsetOutOfRange
-from rmqctl.kafka.recovery.producers import ENDING, EXPIRATION_MS, ProducerStates
-from rmqctl.kafka.recovery.segment import BrokerSegment, SegmentRecovery
+from rmqctl.kafka.loading.epochs import NAME, LeaderEpochs
+from rmqctl.kafka.loading.files import PartitionFiles, StartFails
+from rmqctl.kafka.loading.index_build import OffsetNotIncreasing, OffsetOutOfRange
+from rmqctl.kafka.loading.producers import Marker, ProducerReplay, markers_in
+from rmqctl.kafka.loading.segment import BrokerSegment, SegmentRecovery
+from rmqctl.kafka.loading.snapshots import ENDING, EXPIRATION_MS, ProducerStates
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog, load_first_snapshot
-from rmqctl.kafka.state.producers import Marker, ProducerReplay, markers_in
 from rmqctl.kafka.verify.indexes import intervals_shown
 
 INTERVAL = 4096

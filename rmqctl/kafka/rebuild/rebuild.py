@@ -35,12 +35,13 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_EMPTIED,
     SEGMENT_MISSING,
 )
+from rmqctl.kafka.loading.checkpoints import read_text
+from rmqctl.kafka.loading.files import Content
 from rmqctl.kafka.rebuild.build import Builder, Built, interval_of, is_index
-from rmqctl.kafka.recovery.files import Content
 from rmqctl.kafka.recovery.plan import content_edits
 from rmqctl.kafka.recovery.replay import setting_of
 from rmqctl.kafka.state.metadata import topic_names_ever
-from rmqctl.kafka.state.partition_state import PartitionLog, read_text
+from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.kafka.verify.splits import Headers

@@ -9,7 +9,7 @@ import numpy as np
 
 from rmqctl.kafka.block import Batches, Block, Flags
 from rmqctl.kafka.directory import LogFile, Partition
-from rmqctl.kafka.recovery.load import LoadedPartition
+from rmqctl.kafka.loading.load import LoadedPartition
 from rmqctl.kafka.segments import Extent, scan
 
 

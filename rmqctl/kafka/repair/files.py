@@ -37,11 +37,12 @@ from rmqctl.kafka.findings.directory import (
     FILE_UNREADABLE,
     QUORUM_STATE,
 )
+from rmqctl.kafka.loading.checkpoints import read_text
 from rmqctl.kafka.repair.heal import stored_epochs
 from rmqctl.kafka.repair.log import Source, is_of_epoch, left_over, leftover_sources
 from rmqctl.kafka.repair.survey import Survey
 from rmqctl.kafka.state.metadata import MetadataImage
-from rmqctl.kafka.state.partition_state import PartitionLog, reached_offsets, read_text
+from rmqctl.kafka.state.partition_state import PartitionLog, reached_offsets
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step

@@ -15,13 +15,14 @@ from rmqctl.files.tree import Tree
 from rmqctl.kafka.block import Flags
 from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition
 from rmqctl.kafka.file_names import METADATA_TOPIC, FileKind, meaning_of
+from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.recovery.replay import Recovery, recover
 from rmqctl.kafka.reference import records_of_batch
 from rmqctl.kafka.repair.bridge import UNKNOWN_TYPE, is_no_op
 from rmqctl.kafka.repair.outcomes import Outcomes, outcomes_of, transactions
 from rmqctl.kafka.repair.proofs import Proofs
 from rmqctl.kafka.repair.sides import FileBatches, Side, identity_of, is_log, name_of
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from rmqctl.repair.books import Stretches, WholeRecord

@@ -15,9 +15,9 @@ import numpy as np
 
 from formats.kafka.record_batch import Attributes, ControlType
 from rmqctl.kafka.indexes import read_txn_index
+from rmqctl.kafka.loading.producers import marker_of
 from rmqctl.kafka.repair.sides import Home, Side
 from rmqctl.kafka.repair.transactions import transaction_name
-from rmqctl.kafka.state.producers import marker_of
 
 COMMITTED, ABORTED, OPEN = "committed", "aborted", "open"
 _END = 1 << 63

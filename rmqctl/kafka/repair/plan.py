@@ -19,9 +19,9 @@ from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.block import INT_MAX
-from rmqctl.kafka.cluster_files import Cluster, ClusterTopic, cluster_records, features_of
 from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition
 from rmqctl.kafka.engine.batch import Ending, end_marker
+from rmqctl.kafka.engine.cluster_files import Cluster, ClusterTopic, cluster_records, features_of
 from rmqctl.kafka.file_names import METADATA_TOPIC, DirectoryState, FileKind, meaning_of
 from rmqctl.kafka.findings.derived import TXN_INDEX_ABSENT
 from rmqctl.kafka.findings.directory import (
@@ -33,6 +33,7 @@ from rmqctl.kafka.findings.directory import (
 )
 from rmqctl.kafka.findings.log import BATCH_ZERO_END
 from rmqctl.kafka.indexes import read_offset_index, read_txn_index
+from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
 from rmqctl.kafka.recovery.replay import Recovery, recover
@@ -58,7 +59,7 @@ from rmqctl.kafka.repair.overlaid import changed_by, cuts_of, edits_of, overlaid
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
 from rmqctl.kafka.repair.transactions import Endings, coordinator_says, hole_steps, transaction_name
 from rmqctl.kafka.state.metadata import MetadataImage
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
+from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas, is_beside, meta_properties
 from rmqctl.kafka.verify.driver import Looked, Verification, VerifyOptions
 from rmqctl.kafka.verify.state import is_compacted

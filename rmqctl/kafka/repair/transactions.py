@@ -23,12 +23,12 @@ from rmqctl.kafka.directory import LogDirectory, Partition
 from rmqctl.kafka.engine.batch import Ending, end_marker
 from rmqctl.kafka.findings.log import BATCH_OFFSET_GAP
 from rmqctl.kafka.indexes import read_producer_snapshot, read_txn_index
+from rmqctl.kafka.loading.producers import ProducerReplay
 from rmqctl.kafka.repair.bridge import empty_batch, filler
 from rmqctl.kafka.repair.survey import Batch, Range, Survey
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.internal_topics import Transaction, noted_of
 from rmqctl.kafka.state.partition_state import PartitionLog
-from rmqctl.kafka.state.producers import ProducerReplay
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.repair.edits import Step
 

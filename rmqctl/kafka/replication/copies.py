@@ -23,10 +23,11 @@ from rmqctl.kafka.block import INT_MAX, Block, Flags, GapKind, Ints
 from rmqctl.kafka.directory import LogDirectories, LogFile, Partition
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_CRC, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER, kind_of_gap
-from rmqctl.kafka.recovery.load import LoadedPartition
+from rmqctl.kafka.loading.checkpoints import read_text
+from rmqctl.kafka.loading.load import LoadedPartition
 from rmqctl.kafka.recovery.losses import kept_of
 from rmqctl.kafka.segments import Extent, scan_inside
-from rmqctl.kafka.state.partition_state import PartitionLog, read_text
+from rmqctl.kafka.state.partition_state import PartitionLog
 
 _COLUMNS = ("file", "position", "size", "base", "last", "epoch", "crc", "count", "magic", "producer", "control")
 _MOST_RUNS = 4096

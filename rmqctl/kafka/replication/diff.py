@@ -23,13 +23,14 @@ from rmqctl.kafka.block import Ints
 from rmqctl.kafka.directory import LogDirectories, LogDirectory
 from rmqctl.kafka.findings.directory import DIFF_METADATA, DIFF_PARTITION, DIFF_TOPIC_ID
 from rmqctl.kafka.findings.log import DIFF_BATCH, DIFF_EPOCH
+from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.reference import Record, records_of_batch
 from rmqctl.kafka.replication.copies import Batches, Copy, copy_at
 from rmqctl.kafka.replication.elect import common_end
 from rmqctl.kafka.replication.union import joined
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image, snapshots
 from rmqctl.kafka.state.metadata_rows import PARTS, image_document
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.parallel import Share, note
 from rmqctl.text import number_of

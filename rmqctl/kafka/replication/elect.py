@@ -11,7 +11,7 @@ import numpy as np
 
 from rmqctl.answer import Advance
 from rmqctl.election import Amount, Candidate, Contest, Relation
-from rmqctl.kafka.recovery.load import LoadedPartition
+from rmqctl.kafka.loading.load import LoadedPartition
 from rmqctl.kafka.recovery.replay import Recovery, recover
 from rmqctl.kafka.replication.copies import Batches, Copy, EpochChain, copy_at
 from rmqctl.kafka.replication.union import Union, joined

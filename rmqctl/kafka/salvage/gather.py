@@ -14,10 +14,11 @@ from rmqctl.findings import Finding
 from rmqctl.kafka.directory import LogDirectories, LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
+from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
 from rmqctl.kafka.replication.copies import Copy, copy_at, copy_of_files
 from rmqctl.kafka.replication.union import covered
 from rmqctl.kafka.state.metadata import MetadataImage, topic_names_ever
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
+from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 
 COMPACTED = {"cleanup.policy": "compact"}

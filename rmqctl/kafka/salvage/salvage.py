@@ -34,7 +34,8 @@ from rmqctl.files.new_files import Ownership, check_new_directory, making
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding
 from rmqctl.kafka.block import INT_MAX
-from rmqctl.kafka.cluster_files import (
+from rmqctl.kafka.directory import LogDirectory, read_partition
+from rmqctl.kafka.engine.cluster_files import (
     Cluster,
     ClusterTopic,
     features_of,
@@ -42,14 +43,14 @@ from rmqctl.kafka.cluster_files import (
     partition_metadata,
     write_cluster,
 )
-from rmqctl.kafka.directory import LogDirectory, read_partition
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_OFFSET_ORDER
+from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.replication.copies import Batches
 from rmqctl.kafka.replication.union import Union
 from rmqctl.kafka.salvage.books import SalvageLedger
 from rmqctl.kafka.salvage.gather import Found, Source, Wanted, gather, settings_of
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.release import Release
 from rmqctl.repair.books import Books
 from rmqctl.repair.copied import balance_copy

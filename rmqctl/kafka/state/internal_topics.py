@@ -14,9 +14,9 @@ from formats.kafka.coordinator_messages import TransactionStatus
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, decode_record
 from formats.kafka.messages import Values
 from formats.kafka.record_batch import Attributes, ControlType
+from rmqctl.kafka.loading.producers import Marker, marker_of
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.state.partition_state import PartitionLog
-from rmqctl.kafka.state.producers import Marker, marker_of
 
 _OFFSET_COMMITS, _GROUP_METADATA = (0, 1), 2
 _SHARE_SNAPSHOT = 0

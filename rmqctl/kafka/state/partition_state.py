@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from formats.kafka.checkpoint import EpochCheckpoint, OffsetCheckpoint, parse_leader_epochs, parse_offsets
+from formats.kafka.checkpoint import EpochCheckpoint, parse_leader_epochs
 from formats.kafka.directory_files import TopicIdFile, parse_partition_metadata
 from formats.kafka.record_batch import Attributes
 from rmqctl.files.local import ByteSource
@@ -24,36 +24,13 @@ from rmqctl.kafka.block import INT_MAX, Block, Flags, Gap, GapKind
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import LONG_MAX, FileKind
 from rmqctl.kafka.indexes import ProducerSnapshot, read_offset_index, read_producer_snapshot, read_time_index
+from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
+from rmqctl.kafka.loading.producers import EndedTransaction, ProducerReplay
 from rmqctl.kafka.records import Records, records_in, records_of
 from rmqctl.kafka.segments import Extent, scan
-from rmqctl.kafka.state.producers import EndedTransaction, ProducerReplay
 
-_MAX_TEXT = 64 << 20
 _NOWHERE = -1
 _LOST = "the last entry of the offset index leads to no batch, so the segment counts as empty"
-
-
-class Checkpoints:
-    """The text files of a log directory with an offset a partition, each read once."""
-
-    def __init__(self, directory: LogDirectory) -> None:
-        self.directory = directory
-        self._read: dict[FileKind, OffsetCheckpoint] = {}
-
-    def of(self, kind: FileKind) -> OffsetCheckpoint:
-        """Return a checkpoint as far as it can be read; empty where the file is not there."""
-        found = self._read.get(kind)
-        if found is None:
-            file = self.directory.one(kind)
-            found = self._read[kind] = OffsetCheckpoint() if file is None else parse_offsets(read_text(file))
-        return found
-
-    def offset(self, kind: FileKind, partition: Partition) -> int | None:
-        """Return what a broker takes from a checkpoint for a partition; it takes nothing from one with a bad line."""
-        found = self.of(kind)
-        if partition.partition is None or found.problems:
-            return None
-        return found.offsets.get((partition.topic, partition.partition))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,15 +236,6 @@ def proof_of_end(log: PartitionLog, segment: Segment, position: int, last: int) 
             known += read_time_index(source).offsets(segment.base).tolist()
     is_proven = all(offset == last for offset in most.values()) and max(known, default=-1) <= last
     return ", ".join(sorted(most)) if is_proven else ""
-
-
-def read_text(file: LogFile) -> bytes:
-    """Return the bytes of a small file."""
-    source = file.open()
-    try:
-        return source.read_at(0, min(source.size(), _MAX_TEXT))
-    finally:
-        source.close()
 
 
 def _first_stop(block: Block, trusted: int) -> Gap | None:

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties
 from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition
 from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
 from rmqctl.kafka.releases import COMPARED, KNOWN, Evidence, evidence, release_range
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
+from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.release import Release
 
 

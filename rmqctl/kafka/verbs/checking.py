@@ -13,7 +13,7 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory import LogDirectories, LogDirectory
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import DIRECTORY_DOUBLE, DIRECTORY_IDENTITY
-from rmqctl.kafka.recovery.known import KnownLogs
+from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.state.replicas import Replicas, conflicts, release_shown
 from rmqctl.kafka.verbs.looking import begin

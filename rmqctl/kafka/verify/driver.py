@@ -19,8 +19,9 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory import LogDirectory, Partition, Segment
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
+from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.state.metadata import MetadataImage
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import gone_of
 from rmqctl.kafka.verify import state
 from rmqctl.kafka.verify.indexes import IndexSettings, SegmentIndexes, check_txn_index, intervals_shown

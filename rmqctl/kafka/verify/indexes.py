@@ -36,7 +36,7 @@ from rmqctl.kafka.findings.derived import (
     TXN_INDEX_VERSION,
 )
 from rmqctl.kafka.indexes import Index, OffsetIndex, TimeIndex, read_offset_index, read_time_index, read_txn_index
-from rmqctl.kafka.state.producers import EndedTransaction
+from rmqctl.kafka.loading.producers import EndedTransaction
 from rmqctl.kafka.verify.log import SegmentFacts
 from rmqctl.kafka.verify.splits import Headers
 from rmqctl.text import instant

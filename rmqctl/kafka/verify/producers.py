@@ -21,7 +21,7 @@ from rmqctl.kafka.findings.derived import (
 )
 from rmqctl.kafka.findings.log import BATCH_PRODUCER_EPOCH, BATCH_SEQUENCE
 from rmqctl.kafka.indexes import ProducerSnapshot, read_producer_snapshot
-from rmqctl.kafka.state.producers import BATCH_COLUMNS, UNKNOWN, EndedTransaction, ProducerReplay
+from rmqctl.kafka.loading.producers import BATCH_COLUMNS, UNKNOWN, EndedTransaction, ProducerReplay
 from rmqctl.kafka.verify.log import LogCheck
 from rmqctl.kafka.verify.splits import Headers
 from rmqctl.text import number_of

@@ -31,9 +31,9 @@ from rmqctl.kafka.findings.log import (
     RECORD_OFFSET,
     RECORD_UNREADABLE,
 )
+from rmqctl.kafka.loading.producers import Marker, marker_of
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.segments import Extent, scan
-from rmqctl.kafka.state.producers import Marker, marker_of
 from rmqctl.text import instant
 
 SPLIT_SIZE = 64 << 20

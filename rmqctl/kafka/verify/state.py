@@ -37,8 +37,9 @@ from rmqctl.kafka.findings.directory import (
     QUORUM_STATE,
 )
 from rmqctl.kafka.findings.log import SEGMENT_MISSING
+from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
+from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Gone
 from rmqctl.kafka.verify.log import LogCheck
 from rmqctl.kafka.verify.producers import COORDINATED

@@ -14,10 +14,11 @@ from fixtures import golden
 from rmqctl.explain import all_misses
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import LogDirectory, read_directory
+from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.query.key import KeySearch, explain_key, latest_rows, murmur2, partition_of_key, partition_of_name
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
 from rmqctl.kafka.query.time import offset_for_time
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.release import Release
 from tests.kafka.batches import TIME, batch, record
 from tests.kafka.state.golden_state_helpers import WRITTEN_LATER

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.kafka.recovery.index_build import IndexBuilder, OffsetNotIncreasing
+from rmqctl.kafka.loading.index_build import IndexBuilder, OffsetNotIncreasing
 
 Batch = tuple[int, int, int]
 

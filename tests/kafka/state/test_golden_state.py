@@ -8,8 +8,9 @@ import pytest
 
 from fixtures import golden
 from rmqctl.kafka.directory import LogDirectory
+from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.state.internal_topics import _share_state, group_offsets, share_states, transactions
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.partition_state import PartitionLog
 from tests.kafka.state.golden_state_helpers import WRITTEN_LATER
 
 _PRODUCER = {
@@ -70,7 +71,7 @@ def test_producers_are_those_the_broker_knew(golden_name: str, logs: Logs) -> No
 
 def test_replayed_producers_equal_every_snapshot(directory: LogDirectory, logs: Logs) -> None:
     from rmqctl.kafka.indexes import read_producer_snapshot
-    from rmqctl.kafka.state.producers import ProducerReplay
+    from rmqctl.kafka.loading.producers import ProducerReplay
 
     compared = 0
     for log in logs.values():

@@ -11,9 +11,10 @@ from formats.kafka.messages import encode
 from formats.kafka.metadata_messages import METADATA_RECORDS, frame
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import LogDirectory, read_directory
+from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image, snapshots
 from rmqctl.kafka.state.metadata_rows import image_document, image_rows
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.partition_state import PartitionLog
 from tests.kafka.batches import batch, record
 
 KRAFT = [name for name in golden.KAFKA_NAMES if not name.startswith("2.8.2")]

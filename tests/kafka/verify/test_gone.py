@@ -12,9 +12,9 @@ from commands import cli
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.repair.plan import RepairOptions, plan_repair
 from rmqctl.kafka.state.metadata import MetadataImage
-from rmqctl.kafka.state.partition_state import Checkpoints
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.kafka.verify.state import read_image
 from rmqctl.release import Release

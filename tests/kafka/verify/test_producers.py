@@ -9,8 +9,8 @@ import pytest
 from formats.kafka.record_batch import Attributes
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import read_directory
-from rmqctl.kafka.recovery.producers import snapshot_bytes
-from rmqctl.kafka.state.producers import Marker, ProducerReplay
+from rmqctl.kafka.loading.producers import Marker, ProducerReplay
+from rmqctl.kafka.loading.snapshots import snapshot_bytes
 from rmqctl.kafka.verify.driver import Verification
 from tests.kafka.batches import batch, record
 

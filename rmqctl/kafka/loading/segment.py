@@ -16,14 +16,14 @@ from formats.kafka.record_batch import FRAME_HEAD, MIN_LEGACY_LENGTH, PEEK, head
 from rmqctl.findings import Finding
 from rmqctl.kafka.block import Batches, Block
 from rmqctl.kafka.directory import Partition
-from rmqctl.kafka.dump.segments import gap_finding, wrong_crc
-from rmqctl.kafka.recovery.epochs import LeaderEpochs
-from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
-from rmqctl.kafka.recovery.index_build import IndexBuilder
-from rmqctl.kafka.recovery.known import KnownLogs
-from rmqctl.kafka.recovery.producers import ProducerStates
+from rmqctl.kafka.gaps import gap_finding, wrong_crc
+from rmqctl.kafka.loading.epochs import LeaderEpochs
+from rmqctl.kafka.loading.files import PartitionFiles, StartFails
+from rmqctl.kafka.loading.index_build import IndexBuilder
+from rmqctl.kafka.loading.known import KnownLogs
+from rmqctl.kafka.loading.producers import EndedTransaction, Marker, markers_in
+from rmqctl.kafka.loading.snapshots import ProducerStates
 from rmqctl.kafka.segments import Extent, scan
-from rmqctl.kafka.state.producers import EndedTransaction, Marker, markers_in
 
 ENTRY_SIZES = {".index": OffsetIndexEntry.sizeof(), ".timeindex": TimeIndexEntry.sizeof()}
 """Bytes of an entry of the two indexes that have a fixed room."""

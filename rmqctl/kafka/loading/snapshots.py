@@ -12,8 +12,8 @@ from formats.kafka.producer_snapshot import CRC_FROM, VERSION, SnapshotHead, pro
 from formats.layout import plan_of
 from rmqctl.kafka.file_names import LONG_MAX
 from rmqctl.kafka.indexes import read_producer_snapshot
-from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
-from rmqctl.kafka.state.producers import Producer, ProducerReplay
+from rmqctl.kafka.loading.files import PartitionFiles, StartFails
+from rmqctl.kafka.loading.producers import Producer, ProducerReplay
 
 ENDING = ".snapshot"
 EXPIRATION_MS = 86_400_000

@@ -11,15 +11,15 @@ from formats.kafka.record_batch import header_plan
 from rmqctl.findings import Finding
 from rmqctl.kafka.block import INT_MAX, Block, Gap, GapKind
 from rmqctl.kafka.directory import Partition
-from rmqctl.kafka.dump.segments import gap_finding
 from rmqctl.kafka.file_names import DirectoryState
+from rmqctl.kafka.gaps import gap_finding
 from rmqctl.kafka.indexes import read_txn_index
-from rmqctl.kafka.recovery.epochs import LeaderEpochs
-from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
-from rmqctl.kafka.recovery.index_build import OffsetNotIncreasing, OffsetOutOfRange
-from rmqctl.kafka.recovery.known import KnownLogs
-from rmqctl.kafka.recovery.producers import ProducerStates, offset_of
-from rmqctl.kafka.recovery.segment import BrokerSegment, Frame, SegmentRecovery, emptied
+from rmqctl.kafka.loading.epochs import LeaderEpochs
+from rmqctl.kafka.loading.files import PartitionFiles, StartFails
+from rmqctl.kafka.loading.index_build import OffsetNotIncreasing, OffsetOutOfRange
+from rmqctl.kafka.loading.known import KnownLogs
+from rmqctl.kafka.loading.segment import BrokerSegment, Frame, SegmentRecovery, emptied
+from rmqctl.kafka.loading.snapshots import ProducerStates, offset_of
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.release import Release
 

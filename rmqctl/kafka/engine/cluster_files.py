@@ -39,7 +39,7 @@ from rmqctl.files.local import BytesSource
 from rmqctl.files.writing import Disk
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.file_names import BOOTSTRAP, METADATA_TOPIC
-from rmqctl.kafka.recovery.index_build import IndexBuilder
+from rmqctl.kafka.loading.index_build import IndexBuilder
 from rmqctl.kafka.reference import Record
 from rmqctl.kafka.releases import METADATA_VERSIONS
 from rmqctl.kafka.segments import Extent, scan

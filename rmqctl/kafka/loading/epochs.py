@@ -6,7 +6,7 @@ import numpy as np
 
 from formats.kafka.checkpoint import LeaderEpoch, format_leader_epochs, parse_leader_epochs
 from rmqctl.kafka.block import Batches
-from rmqctl.kafka.recovery.files import MAX_TEXT, PartitionFiles, StartFails
+from rmqctl.kafka.loading.files import MAX_TEXT, PartitionFiles, StartFails
 
 NAME = "leader-epoch-checkpoint"
 

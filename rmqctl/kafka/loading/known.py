@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, Protocol
 
+import numpy.typing as npt
+
+from rmqctl.kafka.block import Batches, Gap
 from rmqctl.kafka.directory import LogDirectory, Partition, Segment
 from rmqctl.kafka.file_names import FileKind
-from rmqctl.kafka.recovery.files import Content
-from rmqctl.kafka.state.partition_state import Checkpoints
-from rmqctl.kafka.verify.splits import Headers
+from rmqctl.kafka.loading.checkpoints import Checkpoints
+from rmqctl.kafka.loading.files import Content
+from rmqctl.kafka.loading.producers import Marker
 
 _MOST = 1 << 19
 """Batches that are kept at most, each about 120 bytes."""
+
+
+class Headers(Batches, Protocol):
+    """Batches with what lies between them, and what their markers say, by row; their bytes are gone."""
+
+    @property
+    def gaps(self) -> list[Gap]: ...
+    @property
+    def markers(self) -> dict[int, Marker]: ...
+    def take(self, keep: npt.NDArray[Any], /) -> Headers: ...
 
 
 class KnownLogs:
