@@ -144,7 +144,7 @@ def places_by_number() -> list[str]:
     return found
 
 
-_PLACES = ("rmqctl.kafka.codecs", "rmqctl.rocketmq.store.database_files")
+_PLACES = ("rmqctl.kafka.log.codecs", "rmqctl.rocketmq.store.database_files")
 """Frames of compression libraries and files of RocksDB, which are no formats of ours."""
 
 

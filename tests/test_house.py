@@ -46,7 +46,7 @@ def test_a_bare_word_names_one_class() -> None:
         "Step": ["rmqctl.repair.edits"],
         "Plan": ["rmqctl.repair.edits"],
         "Queue": ["rmqctl.rocketmq.queues.files"],
-        "Chain": ["rmqctl.kafka.frames", "rmqctl.rocketmq.log.chain"],
+        "Chain": ["rmqctl.kafka.log.frames", "rmqctl.rocketmq.log.chain"],
     }
 
 

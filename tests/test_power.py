@@ -12,12 +12,12 @@ import pytest
 from rmqctl.errors import RmqctlError
 from rmqctl.files.new_files import MARK
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.log import AppendResult
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.recovery.replay import recover as recover_kafka
-from rmqctl.kafka.reference import Record
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from rmqctl.repair import pending, resume

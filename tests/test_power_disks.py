@@ -35,7 +35,7 @@ _KAFKA = """
 import sys
 from dataclasses import replace
 from rmqctl.kafka.engine.engine import KafkaEngine
-from rmqctl.kafka.reference import Record
+from rmqctl.kafka.log.reference import Record
 from tests.test_power import SMALL_KAFKA
 engine = KafkaEngine.open(sys.argv[1], SMALL_KAFKA)
 n = 0

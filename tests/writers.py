@@ -9,8 +9,8 @@ from pathlib import Path
 from fixtures.damaged import damaged_store, sound_store
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.producer.damage import damage as damage_kafka
-from rmqctl.kafka.reference import Record
 from tests.conftest import Rmqctl
 
 START = 1_700_000_000_000

@@ -19,9 +19,9 @@ from formats.kafka.record_batch import Attributes
 from formats.rocketmq.message import TRANSACTION
 from rmqctl.convert.mapping import BLANK, MOST_BODY, is_placeholder, kafka_topic
 from rmqctl.convert.report import Conversion
-from rmqctl.kafka.block import Block as KafkaBlock
-from rmqctl.kafka.records import Records, records_of
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.block import Block as KafkaBlock
+from rmqctl.kafka.log.records import Records, records_of
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog, Spans
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.repair.copied import WHOLE, Flags, Rows

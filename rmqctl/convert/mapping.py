@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from formats.rocketmq.message import COMPRESSION, SysFlag
 from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties, split_properties
-from rmqctl.kafka.reference import Record
+from rmqctl.kafka.log.reference import Record
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import Host
 from rmqctl.rocketmq.engine.message import Message

@@ -19,13 +19,13 @@ from rmqctl.convert.mapping import inner_fields, is_placeholder, kafka_group, ka
 from rmqctl.convert.report import Advance, Conversion, ConvertedQueue, ConvertOptions, check_room
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig, check_codec
 from rmqctl.kafka.engine.engine import KafkaEngine, check_topic
 from rmqctl.kafka.engine.log import WritableLog
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.query.key import partition_of_name
-from rmqctl.kafka.reference import Record
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.repair.copied import balance_copy
 from rmqctl.rocketmq.log.record import LogReader, inner_messages, is_inner_batch, open_body

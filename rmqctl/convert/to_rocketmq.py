@@ -20,15 +20,15 @@ from rmqctl.convert.report import Advance, Conversion, ConvertedQueue, ConvertOp
 from rmqctl.convert.to_kafka import DELAY_GROUP, SCHEDULE_TOPIC
 from rmqctl.files.writing import Disk
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.block import Block
-from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
 from rmqctl.kafka.findings.log import RECORD_UNREADABLE
-from rmqctl.kafka.gaps import block_findings
 from rmqctl.kafka.loading.producers import ProducerReplay
-from rmqctl.kafka.records import records_of
-from rmqctl.kafka.reference import Record
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.block import Block
+from rmqctl.kafka.log.gaps import block_findings
+from rmqctl.kafka.log.records import records_of
+from rmqctl.kafka.log.reference import Record
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.state.internal_topics import group_offsets
 from rmqctl.kafka.state.partition_state import PartitionLog, Spans
 from rmqctl.kafka.state.replicas import Replicas

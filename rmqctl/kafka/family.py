@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import NotAStore
 from rmqctl.files.remote import is_url, open_tree
 from rmqctl.files.tree import Tree
-from rmqctl.kafka.directory import (
+from rmqctl.kafka.directory.directory import (
     LogDirectories,
     LogDirectory,
     looks_like_partition,
@@ -18,7 +18,7 @@ from rmqctl.kafka.directory import (
     read_directory,
     read_partition,
 )
-from rmqctl.kafka.file_names import FileKind, meaning_of, partition_of
+from rmqctl.kafka.directory.file_names import FileKind, meaning_of, partition_of
 from rmqctl.kafka.store import KafkaFile, KafkaStore
 from rmqctl.store import LoneFile, Place, Store
 

@@ -10,9 +10,9 @@ import numpy as np
 from formats.kafka.record_batch import Attributes
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters
-from rmqctl.kafka.block import Block, Flags
-from rmqctl.kafka.directory import Partition
-from rmqctl.kafka.records import Records
+from rmqctl.kafka.directory.directory import Partition
+from rmqctl.kafka.log.block import Block, Flags
+from rmqctl.kafka.log.records import Records
 
 
 @dataclass(frozen=True, slots=True)

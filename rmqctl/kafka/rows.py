@@ -12,10 +12,10 @@ import numpy as np
 from formats.kafka.internal_records import INTERNAL_TOPICS, decode_control, decode_record
 from formats.kafka.metadata_messages import CONTROL_NAMES
 from formats.kafka.record_batch import Attributes, control_type
-from rmqctl.kafka.block import Block, Bytes8, Ints
-from rmqctl.kafka.codecs import codec_name
-from rmqctl.kafka.directory import Partition, place_of
-from rmqctl.kafka.records import Records
+from rmqctl.kafka.directory.directory import Partition, place_of
+from rmqctl.kafka.log.block import Block, Bytes8, Ints
+from rmqctl.kafka.log.codecs import codec_name
+from rmqctl.kafka.log.records import Records
 from rmqctl.text import Fields, Text, raw, text_or_base64
 
 if TYPE_CHECKING:  # rows of batches do without

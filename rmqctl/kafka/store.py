@@ -12,14 +12,14 @@ from rmqctl.answer import DRY_RUN, Intent, Proposal
 from rmqctl.errors import WrongUsage
 from rmqctl.files.tree import Tree
 from rmqctl.filters import TIME_WORDS, Filters, Rendering, asked_time, bound
-from rmqctl.kafka.directory import (
+from rmqctl.kafka.directory.directory import (
     LogDirectories,
     LogDirectory,
     LogFile,
     Partition,
 )
-from rmqctl.kafka.file_names import FileKind, PartitionName, meaning_of
-from rmqctl.kafka.releases import known_release
+from rmqctl.kafka.directory.file_names import FileKind, PartitionName, meaning_of
+from rmqctl.kafka.directory.releases import known_release
 from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Store, hold_to_change, refuse_options
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.engine.cluster_files import Cluster, ClusterTopic, new_id, partition_metadata, write_cluster
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
 from rmqctl.kafka.state.replicas import Replicas

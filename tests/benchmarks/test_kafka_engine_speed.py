@@ -18,10 +18,10 @@ import pytest
 from rmqctl.kafka.engine.batch import BatchHead
 from rmqctl.kafka.engine.config import EngineConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.producer.bulk import can_bulk, produce_bulk
 from rmqctl.kafka.producer.drafts import Template
 from rmqctl.kafka.producer.produce import ProduceOptions, make_topics
-from rmqctl.kafka.reference import Record
 from tests.benchmarks.ratio import ONCE, size
 from tests.interop.judge import has_java
 from tests.interop.kafka_node import RELEASES, Node

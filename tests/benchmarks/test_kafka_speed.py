@@ -17,8 +17,8 @@ from crc32c import crc32c
 from rmqctl import opening
 from rmqctl.files.local import LocalFile
 from rmqctl.filters import Rendering
-from rmqctl.kafka.records import records_of
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.records import records_of
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.tables.columns import RECORD_SCHEMA, Place, chosen_schema, rows_of
 from tests.benchmarks.kafka_logs import make_segment
 from tests.benchmarks.ratio import ONCE, Result, compare, judge, paired, size, timed

@@ -9,7 +9,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.local import LocalFile
-from rmqctl.kafka.file_names import meaning_of
+from rmqctl.kafka.directory.file_names import meaning_of
 from rmqctl.rocketmq.dump.kinds import kind_of
 from tests.conftest import Rmqctl
 

@@ -17,7 +17,7 @@ from rmqctl.convert.report import Conversion, ConvertOptions
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.engine.config import EngineConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
-from rmqctl.kafka.reference import Record
+from rmqctl.kafka.log.reference import Record
 from rmqctl.opening import open_store
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import Host, StoreConfig
@@ -136,7 +136,7 @@ def test_small_random_log_directories(
     store: Any = open_store(str(root / "c"))
     for log in store.replicas.of("t.x"):
         for _, block in log.blocks():
-            from rmqctl.kafka.reference import records_of_batch
+            from rmqctl.kafka.log.reference import records_of_batch
 
             for row in range(len(block)):
                 for record in records_of_batch(block.raw(row)):

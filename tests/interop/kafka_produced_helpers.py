@@ -11,7 +11,7 @@ from typing import Any
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.filters import Filters
-from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.directory.directory import read_directory
 from rmqctl.kafka.repair.survey import Survey
 from rmqctl.opening import open_store
 from rmqctl.store import Store

@@ -14,7 +14,7 @@ from formats.kafka.record_batch import Attributes
 from rmqctl.files.local import LocalFile
 from rmqctl.kafka.engine.config import EngineConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
-from rmqctl.kafka.indexes import read_producer_snapshot
+from rmqctl.kafka.log.indexes import read_producer_snapshot
 from rmqctl.opening import open_store
 from rmqctl.release import Release
 from tests.interop.judge import has_java

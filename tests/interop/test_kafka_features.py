@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.kafka.releases import FEATURES
+from rmqctl.kafka.directory.releases import FEATURES
 from rmqctl.release import Release
 from tests.interop.judge import has_java
 from tests.interop.kafka_node import PROJECT, class_path

@@ -12,7 +12,7 @@ import pytest
 from fixtures import golden
 from formats.kafka.checkpoint import LOG_START, RECOVERY_POINT, PartitionOffset, format_offsets, parse_offsets
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery, recover
 from rmqctl.kafka.repair.survey import Survey
 from rmqctl.kafka.state.replicas import Replicas

@@ -8,7 +8,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectory, read_directory
+from rmqctl.kafka.directory.directory import LogDirectory, read_directory
 
 
 @pytest.fixture(params=golden.KAFKA_NAMES)

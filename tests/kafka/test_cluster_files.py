@@ -9,7 +9,8 @@ import pytest
 from fixtures import golden
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectories, LogDirectory, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, read_directory
+from rmqctl.kafka.directory.file_names import BOOTSTRAP
 from rmqctl.kafka.engine.cluster_files import (
     METADATA_VERSION,
     Cluster,
@@ -18,7 +19,6 @@ from rmqctl.kafka.engine.cluster_files import (
     new_id,
     write_cluster,
 )
-from rmqctl.kafka.file_names import BOOTSTRAP
 from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.opening import open_store

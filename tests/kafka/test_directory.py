@@ -8,8 +8,8 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectory, proves_log_directory, read_directory, read_partition
-from rmqctl.kafka.file_names import DirectoryState, FileKind, meaning_of, partition_of
+from rmqctl.kafka.directory.directory import LogDirectory, proves_log_directory, read_directory, read_partition
+from rmqctl.kafka.directory.file_names import DirectoryState, FileKind, meaning_of, partition_of
 
 
 def test_every_file_of_a_golden_directory_is_found(golden_name: str, directory: LogDirectory) -> None:

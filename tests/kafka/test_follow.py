@@ -9,7 +9,7 @@ import pytest
 
 from rmqctl.files.tree import LocalTree
 from rmqctl.filters import Filters
-from rmqctl.kafka.directory import read_partition
+from rmqctl.kafka.directory.directory import read_partition
 from rmqctl.kafka.dump.dumping import Follow
 from rmqctl.kafka.dump.segments import SegmentDump
 from rmqctl.kafka.filters import Wanted

@@ -10,11 +10,11 @@ import pytest
 from fixtures import golden
 from formats.kafka.record_batch import Attributes, ControlRecordKey, ControlType
 from rmqctl.files.local import LocalFile
-from rmqctl.kafka import reference
-from rmqctl.kafka.block import Block
-from rmqctl.kafka.codecs import codec_name
-from rmqctl.kafka.records import records_of
-from rmqctl.kafka.segments import WINDOW, Extent, scan
+from rmqctl.kafka.log import reference
+from rmqctl.kafka.log.block import Block
+from rmqctl.kafka.log.codecs import codec_name
+from rmqctl.kafka.log.records import records_of
+from rmqctl.kafka.log.scan import WINDOW, Extent, scan
 from rmqctl.kafka.tables.columns import RECORD_SCHEMA, Place, chosen_schema, rows_of
 from tests.kafka.golden_records_helpers import truth_by_file
 

@@ -8,7 +8,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectory, LogFile, read_directory, read_partition
+from rmqctl.kafka.directory.directory import LogDirectory, LogFile, read_directory, read_partition
 from rmqctl.kafka.dump.annotate import annotate
 from tests.conftest import Rmqctl
 from tests.kafka.batches import batch, message, record, segment

@@ -8,9 +8,9 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.local import BytesSource
-from rmqctl.kafka.directory import LogDirectory
-from rmqctl.kafka.file_names import FileKind
-from rmqctl.kafka.indexes import (
+from rmqctl.kafka.directory.directory import LogDirectory
+from rmqctl.kafka.directory.file_names import FileKind
+from rmqctl.kafka.log.indexes import (
     read_offset_index,
     read_producer_snapshot,
     read_time_index,

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from formats.kafka.record_batch import Codec
-from rmqctl.kafka import records as decoding
 from rmqctl.kafka import rows
-from rmqctl.kafka.codecs import INFLATE_LIMIT, deflate, inflate
 from rmqctl.kafka.dump import lines
-from rmqctl.kafka.records import records_in
-from rmqctl.kafka.reference import records_of_batch
+from rmqctl.kafka.log import records as decoding
+from rmqctl.kafka.log.codecs import INFLATE_LIMIT, deflate, inflate
+from rmqctl.kafka.log.records import records_in
+from rmqctl.kafka.log.reference import records_of_batch
 from tests.conftest import Rmqctl
 from tests.kafka.batches import batch, message, record
 

@@ -9,7 +9,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogFile, Partition, read_directory
+from rmqctl.kafka.directory.directory import LogFile, Partition, read_directory
 from rmqctl.kafka.dump.official import OfficialDump, Options
 from rmqctl.release import Release
 from tests.conftest import Rmqctl

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from formats.errors import DecodeError
 from formats.kafka.record_batch import Codec
 from rmqctl.files.local import BytesSource
-from rmqctl.kafka import reference
-from rmqctl.kafka.codecs import inflate
-from rmqctl.kafka.records import Records, records_of
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log import reference
+from rmqctl.kafka.log.codecs import inflate
+from rmqctl.kafka.log.records import Records, records_of
+from rmqctl.kafka.log.scan import Extent, scan
 from tests.kafka.batches import batch, message, record
 
 COMPRESS = {

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.files.local import BytesSource, LocalFile
-from rmqctl.kafka.block import Block, GapKind
-from rmqctl.kafka.records import records_of
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.block import Block, GapKind
+from rmqctl.kafka.log.records import records_of
+from rmqctl.kafka.log.scan import Extent, scan
 from tests.kafka.batches import batch, message, record, segment
 
 BATCHES = segment(40)

@@ -18,14 +18,14 @@ from formats.kafka.record_batch import HEADER_SIZE, Attributes, Codec, header_pl
 from formats.layout import Run, plan_of
 from rmqctl.files.local import ByteSource, without_room
 from rmqctl.hexview.annotation import RAW_LIMIT, Annotation, Group, Value
-from rmqctl.kafka.block import Block, Gap, GapKind
-from rmqctl.kafka.codecs import codec_name, inflate
-from rmqctl.kafka.directory import LogFile
+from rmqctl.kafka.directory.directory import LogFile
+from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.dump.segments import extent_of
-from rmqctl.kafka.file_names import FileKind
-from rmqctl.kafka.legacy import read_message
-from rmqctl.kafka.reference import varint
-from rmqctl.kafka.segments import scan
+from rmqctl.kafka.log.block import Block, Gap, GapKind
+from rmqctl.kafka.log.codecs import codec_name, inflate
+from rmqctl.kafka.log.legacy import read_message
+from rmqctl.kafka.log.reference import varint
+from rmqctl.kafka.log.scan import scan
 from rmqctl.text import number_of
 
 _ENTRIES: dict[FileKind, tuple[str, Any]] = {

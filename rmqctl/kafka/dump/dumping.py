@@ -14,16 +14,16 @@ from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section, Tab
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.block import Block
-from rmqctl.kafka.directory import LogDirectories, LogFile, Partition, read_partition
+from rmqctl.kafka.directory.directory import LogDirectories, LogFile, Partition, read_partition
+from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.dump.files import file_rows
 from rmqctl.kafka.dump.lines import LineBytes, SegmentLines, SharedLines, gathered
 from rmqctl.kafka.dump.segments import SegmentDump, extent_of
-from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
+from rmqctl.kafka.log.block import Block
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.rows import FORM, redacted, shown_text
-from rmqctl.kafka.segments import Extent, scan
 from rmqctl.release import Release
 from rmqctl.text import compile_form, number_of
 

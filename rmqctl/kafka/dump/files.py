@@ -14,8 +14,8 @@ from formats.kafka.directory_files import (
 )
 from rmqctl.errors import NotAStore
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.kafka.directory import LogFile
-from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.directory.directory import LogFile
+from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.findings.derived import (
     EPOCH_UNREADABLE,
     OFFSET_INDEX_SIZE,
@@ -24,7 +24,7 @@ from rmqctl.kafka.findings.derived import (
     TXN_INDEX_SIZE,
 )
 from rmqctl.kafka.findings.directory import CHECKPOINT_UNREADABLE
-from rmqctl.kafka.indexes import (
+from rmqctl.kafka.log.indexes import (
     Index,
     read_offset_index,
     read_producer_snapshot,

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Severity
-from rmqctl.kafka.block import Bytes8, Flags, Ints
-from rmqctl.kafka.codecs import codec_name
-from rmqctl.kafka.directory import LogFile, Partition, place_of
+from rmqctl.kafka.directory.directory import LogFile, Partition, place_of
 from rmqctl.kafka.dump.segments import SegmentDump, ShownBatches, pieces_of
-from rmqctl.kafka.records import Records
+from rmqctl.kafka.log.block import Bytes8, Flags, Ints
+from rmqctl.kafka.log.codecs import codec_name
+from rmqctl.kafka.log.records import Records
 from rmqctl.kafka.rows import batch_rows, binary_of, has_decoder, record_rows, shown_text
 from rmqctl.parallel import SLOT, Ordered
 

@@ -16,9 +16,8 @@ from formats.errors import DecodeError
 from formats.kafka.internal_records import decode_control
 from formats.kafka.record_batch import MARKER_SIZE, Attributes, Codec, ControlType, control_type, coordinator_epoch
 from rmqctl.findings import Severity
-from rmqctl.kafka.block import Block
-from rmqctl.kafka.codecs import codec_name
-from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.directory.directory import LogFile, Partition
+from rmqctl.kafka.directory.file_names import BOOTSTRAP, FileKind
 from rmqctl.kafka.dump.official_indexes import IndexDump
 from rmqctl.kafka.dump.official_values import (
     JAVA_TOOL,
@@ -30,11 +29,12 @@ from rmqctl.kafka.dump.official_values import (
     to_json,
 )
 from rmqctl.kafka.dump.segments import extent_of
-from rmqctl.kafka.file_names import BOOTSTRAP, FileKind
-from rmqctl.kafka.gaps import gap_finding
-from rmqctl.kafka.legacy import read_message, unwrap
-from rmqctl.kafka.records import Records, records_of
-from rmqctl.kafka.segments import scan
+from rmqctl.kafka.log.block import Block
+from rmqctl.kafka.log.codecs import codec_name
+from rmqctl.kafka.log.gaps import gap_finding
+from rmqctl.kafka.log.legacy import read_message, unwrap
+from rmqctl.kafka.log.records import Records, records_of
+from rmqctl.kafka.log.scan import scan
 from rmqctl.release import Release
 
 DEFAULT_RELEASE = Release(4, 3, 0)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqctl.kafka.block import Block
-from rmqctl.kafka.directory import LogFile, Partition, Segment
-from rmqctl.kafka.file_names import FileKind
-from rmqctl.kafka.indexes import read_offset_index, read_producer_snapshot, read_time_index, read_txn_index
-from rmqctl.kafka.records import records_of
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.directory.directory import LogFile, Partition, Segment
+from rmqctl.kafka.directory.file_names import FileKind
+from rmqctl.kafka.log.block import Block
+from rmqctl.kafka.log.indexes import read_offset_index, read_producer_snapshot, read_time_index, read_txn_index
+from rmqctl.kafka.log.records import records_of
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.release import Release
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.block import Block, Ints
-from rmqctl.kafka.directory import LogFile, Partition
-from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.directory.directory import LogFile, Partition
+from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
-from rmqctl.kafka.gaps import block_findings, unreadable
-from rmqctl.kafka.records import Records, records_of
+from rmqctl.kafka.log.block import Block, Ints
+from rmqctl.kafka.log.gaps import block_findings, unreadable
+from rmqctl.kafka.log.records import Records, records_of
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.rows import Row, Shown, batch_rows, record_rows, shown_text
-from rmqctl.kafka.segments import Extent, scan
 
 if TYPE_CHECKING:
     from rmqctl.kafka.state.partition_state import View

@@ -26,9 +26,9 @@ from formats.kafka.record_batch import (
     header_plan,
 )
 from formats.layout import plan_of
-from rmqctl.kafka.block import INT_MAX
-from rmqctl.kafka.codecs import deflate
-from rmqctl.kafka.reference import Record
+from rmqctl.kafka.log.block import INT_MAX
+from rmqctl.kafka.log.codecs import deflate
+from rmqctl.kafka.log.reference import Record
 
 MAGIC = 2
 NO_TIMESTAMP = -1

@@ -17,16 +17,16 @@ from formats.errors import DecodeError
 from formats.kafka.record_batch import HEADER_SIZE, Attributes, ControlType, header_plan
 from rmqctl.errors import Refused, TooDamaged
 from rmqctl.files.local import LocalFile
-from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.engine.config import PER_BATCH_SINCE
 from rmqctl.kafka.engine.log import ENDINGS, WritableLog
 from rmqctl.kafka.engine.segment import LOG, TXN_INDEX, ActiveSegment, Appended, ClosedSegment, name_of
-from rmqctl.kafka.indexes import read_txn_index
 from rmqctl.kafka.loading.load import CLEANED, SWAP
 from rmqctl.kafka.loading.producers import EndedTransaction, marker_of
-from rmqctl.kafka.reference import Record, records_of_batch
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.block import INT_MAX
+from rmqctl.kafka.log.indexes import read_txn_index
+from rmqctl.kafka.log.reference import Record, records_of_batch
+from rmqctl.kafka.log.scan import Extent, scan
 
 _CHUNK = 256 << 10
 """Bytes that a cleaner reads at a time: releases before 4.1.0 index what is left of them as one append."""

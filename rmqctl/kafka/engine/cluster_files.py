@@ -37,12 +37,12 @@ from formats.kafka.metadata_messages import CONFIG_RESOURCES, CONTROL_NAMES, CON
 from rmqctl.errors import Refused
 from rmqctl.files.local import BytesSource
 from rmqctl.files.writing import Disk
+from rmqctl.kafka.directory.file_names import BOOTSTRAP, METADATA_TOPIC
+from rmqctl.kafka.directory.releases import METADATA_VERSIONS
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
-from rmqctl.kafka.file_names import BOOTSTRAP, METADATA_TOPIC
 from rmqctl.kafka.loading.index_build import IndexBuilder
-from rmqctl.kafka.reference import Record
-from rmqctl.kafka.releases import METADATA_VERSIONS
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.reference import Record
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.release import Release
 
 OLDEST = Release(3, 3, 0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from formats.kafka.record_batch import Codec
 from rmqctl.errors import Refused
-from rmqctl.kafka.releases import COMPARED
+from rmqctl.kafka.directory.releases import COMPARED
 from rmqctl.release import Release
 
 PER_BATCH_SINCE = Release(4, 1, 0)

@@ -30,18 +30,18 @@ from rmqctl.files.lock import FileLock, LockHeldError
 from rmqctl.files.new_files import MARK
 from rmqctl.files.tree import LocalTree
 from rmqctl.files.writing import Disk
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.file_names import CHECKPOINTS, METADATA_TOPIC, FileKind, partition_of
 from rmqctl.kafka.engine.batch import BatchHead, Ending, build_batch, end_marker
 from rmqctl.kafka.engine.cleaner import Cleaned, clean
 from rmqctl.kafka.engine.cluster_files import OLDEST, Cluster, ClusterTopic, cluster_records, features_of, write_cluster
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.log import SNAPSHOT, AppendResult, BatchRefused, LogPlace, WritableLog
 from rmqctl.kafka.engine.segment import LOG
-from rmqctl.kafka.file_names import CHECKPOINTS, METADATA_TOPIC, FileKind, partition_of
 from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.recovery.plan import recovery_plan
 from rmqctl.kafka.recovery.replay import Recovery, recover
-from rmqctl.kafka.reference import Record
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.release import Release

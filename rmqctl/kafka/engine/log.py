@@ -23,8 +23,8 @@ from rmqctl.errors import Refused
 from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.files.tree import LocalTree
 from rmqctl.files.writing import Disk
-from rmqctl.kafka.block import INT_MAX, Bytes8, Ints
-from rmqctl.kafka.directory import Partition, read_partition
+from rmqctl.kafka.directory.directory import Partition, read_partition
+from rmqctl.kafka.directory.file_names import PartitionName
 from rmqctl.kafka.engine.batch import placed, sequence_after, stamped
 from rmqctl.kafka.engine.config import PER_BATCH_SINCE, Clock, LogConfig
 from rmqctl.kafka.engine.segment import (
@@ -37,14 +37,14 @@ from rmqctl.kafka.engine.segment import (
     ClosedSegment,
     name_of,
 )
-from rmqctl.kafka.file_names import PartitionName
-from rmqctl.kafka.indexes import read_time_index
 from rmqctl.kafka.loading.epochs import LeaderEpochs
 from rmqctl.kafka.loading.files import PartitionFiles
 from rmqctl.kafka.loading.producers import marker_of
 from rmqctl.kafka.loading.segment import BrokerSegment
 from rmqctl.kafka.loading.snapshots import ProducerStates
-from rmqctl.kafka.reference import sequence_of
+from rmqctl.kafka.log.block import INT_MAX, Bytes8, Ints
+from rmqctl.kafka.log.indexes import read_time_index
+from rmqctl.kafka.log.reference import sequence_of
 from rmqctl.release import Release
 from rmqctl.text import number_of
 

@@ -14,9 +14,9 @@ from formats.kafka.record_batch import HEADER_SIZE, header_plan
 from formats.layout import plan_of
 from rmqctl.files.local import LocalFile
 from rmqctl.files.writing import Buffer, Disk
-from rmqctl.kafka.block import INT_MAX
-from rmqctl.kafka.indexes import read_offset_index, read_time_index
 from rmqctl.kafka.loading.producers import EndedTransaction
+from rmqctl.kafka.log.block import INT_MAX
+from rmqctl.kafka.log.indexes import read_offset_index, read_time_index
 
 OFFSET_INDEX, TIME_INDEX, TXN_INDEX, LOG = ".index", ".timeindex", ".txnindex", ".log"
 _OFFSET_ENTRY = plan_of(OffsetIndexEntry).runs[0].packer

@@ -16,8 +16,8 @@ from formats.kafka.messages import Values, encode
 from rmqctl.errors import Refused
 from rmqctl.kafka.engine.batch import Ending
 from rmqctl.kafka.engine.engine import KafkaEngine, Key
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.query.key import partition_of_name
-from rmqctl.kafka.reference import Record
 from rmqctl.kafka.state.internal_topics import transactions
 from rmqctl.kafka.state.replicas import Replicas
 

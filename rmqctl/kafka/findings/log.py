@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rmqctl.findings import FindingKind, Severity, declare
-from rmqctl.kafka.block import Gap, GapKind
+from rmqctl.findings import Severity, declare
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
@@ -229,31 +228,3 @@ DIFF_EPOCH = declare(
     broker="A follower cuts its log to the end that the leader gives for its last epoch (KIP-101).",
     see="spec 9.3",
 )
-
-OF_GAPS: dict[GapKind, FindingKind] = {
-    GapKind.ZEROS: BATCH_ZEROS,
-    GapKind.ZERO_TAIL: BATCH_ROOM,
-    GapKind.SIZE: BATCH_SIZE,
-    GapKind.MAGIC: BATCH_MAGIC,
-    GapKind.CRC: BATCH_LENGTH,
-    GapKind.CUT: BATCH_CUT,
-}
-"""What a gap of the scan is called, where nothing is known of the log around it; see :func:`kind_of_gap`."""
-LEAST_ZEROS = 18
-"""Zeros after the last batch that a broker takes for a batch; it passes over fewer (spec 2)."""
-
-
-def kind_of_gap(gap: Gap, *, is_last: bool, growing: bool) -> FindingKind:
-    """Return what a gap of the scan is called.
-
-    Args:
-        is_last: it lies in the last segment of a log.
-        growing: that log was not stopped in order, so that its end may be torn.
-    """
-    growing = growing and is_last
-    if gap.why is GapKind.CUT and growing and not gap.resumed:
-        return BATCH_TORN_TAIL
-    is_seen = not is_last or gap.end - gap.position >= LEAST_ZEROS
-    if gap.why is GapKind.ZERO_TAIL and not growing and is_seen:
-        return BATCH_ZERO_END
-    return OF_GAPS[gap.why]

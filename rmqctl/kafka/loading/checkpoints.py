@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from formats.kafka.checkpoint import OffsetCheckpoint, parse_offsets
-from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
-from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition
+from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.loading.files import MAX_TEXT
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from formats.kafka.checkpoint import LeaderEpoch, format_leader_epochs, parse_leader_epochs
-from rmqctl.kafka.block import Batches
 from rmqctl.kafka.loading.files import MAX_TEXT, PartitionFiles, StartFails
+from rmqctl.kafka.log.block import Batches
 
 NAME = "leader-epoch-checkpoint"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from rmqctl.files.local import ByteSource, BytesSource
-from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.directory.directory import LogFile, Partition
 
 MAX_TEXT = 64 << 20
 """Bytes that are read of a file that should be a small text."""

@@ -7,7 +7,7 @@ from bisect import bisect_right
 import numpy as np
 
 from formats.kafka.indexes import OffsetIndexEntry, TimeIndexEntry, entry_dtype
-from rmqctl.kafka.block import INT_MAX, Batches, Ints
+from rmqctl.kafka.log.block import INT_MAX, Batches, Ints
 
 
 class OffsetNotIncreasing(Exception):

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from rmqctl.kafka.block import Batches, Gap
-from rmqctl.kafka.directory import LogDirectory, Partition, Segment
-from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.directory.directory import LogDirectory, Partition, Segment
+from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.loading.files import Content
 from rmqctl.kafka.loading.producers import Marker
+from rmqctl.kafka.log.block import Batches, Gap
 
 _MOST = 1 << 19
 """Batches that are kept at most, each about 120 bytes."""

@@ -9,18 +9,18 @@ from typing import TypeVar
 
 from formats.kafka.record_batch import header_plan
 from rmqctl.findings import Finding
-from rmqctl.kafka.block import INT_MAX, Block, Gap, GapKind
-from rmqctl.kafka.directory import Partition
-from rmqctl.kafka.file_names import DirectoryState
-from rmqctl.kafka.gaps import gap_finding
-from rmqctl.kafka.indexes import read_txn_index
+from rmqctl.kafka.directory.directory import Partition
+from rmqctl.kafka.directory.file_names import DirectoryState
 from rmqctl.kafka.loading.epochs import LeaderEpochs
 from rmqctl.kafka.loading.files import PartitionFiles, StartFails
 from rmqctl.kafka.loading.index_build import OffsetNotIncreasing, OffsetOutOfRange
 from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.loading.segment import BrokerSegment, Frame, SegmentRecovery, emptied
 from rmqctl.kafka.loading.snapshots import ProducerStates, offset_of
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.block import INT_MAX, Block, Gap, GapKind
+from rmqctl.kafka.log.gaps import gap_finding
+from rmqctl.kafka.log.indexes import read_txn_index
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.release import Release
 
 T = TypeVar("T")

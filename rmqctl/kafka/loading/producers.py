@@ -14,8 +14,8 @@ import numpy as np
 
 from formats.errors import DecodeError
 from formats.kafka.record_batch import Attributes, ControlType, control_type, coordinator_epoch
-from rmqctl.kafka.block import Batches, Block, Flags, Ints
-from rmqctl.kafka.reference import records_of_batch
+from rmqctl.kafka.log.block import Batches, Block, Flags, Ints
+from rmqctl.kafka.log.reference import records_of_batch
 
 
 @dataclass(slots=True)

@@ -14,16 +14,16 @@ import numpy as np
 from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry, entry_dtype
 from formats.kafka.record_batch import FRAME_HEAD, MIN_LEGACY_LENGTH, PEEK, header_plan
 from rmqctl.findings import Finding
-from rmqctl.kafka.block import Batches, Block
-from rmqctl.kafka.directory import Partition
-from rmqctl.kafka.gaps import gap_finding, wrong_crc
+from rmqctl.kafka.directory.directory import Partition
 from rmqctl.kafka.loading.epochs import LeaderEpochs
 from rmqctl.kafka.loading.files import PartitionFiles, StartFails
 from rmqctl.kafka.loading.index_build import IndexBuilder
 from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.loading.producers import EndedTransaction, Marker, markers_in
 from rmqctl.kafka.loading.snapshots import ProducerStates
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.block import Batches, Block
+from rmqctl.kafka.log.gaps import gap_finding, wrong_crc
+from rmqctl.kafka.log.scan import Extent, scan
 
 ENTRY_SIZES = {".index": OffsetIndexEntry.sizeof(), ".timeindex": TimeIndexEntry.sizeof()}
 """Bytes of an entry of the two indexes that have a fixed room."""

@@ -10,10 +10,10 @@ from crc32c import crc32c
 
 from formats.kafka.producer_snapshot import CRC_FROM, VERSION, SnapshotHead, producer_dtype
 from formats.layout import plan_of
-from rmqctl.kafka.file_names import LONG_MAX
-from rmqctl.kafka.indexes import read_producer_snapshot
+from rmqctl.kafka.directory.file_names import LONG_MAX
 from rmqctl.kafka.loading.files import PartitionFiles, StartFails
 from rmqctl.kafka.loading.producers import Producer, ProducerReplay
+from rmqctl.kafka.log.indexes import read_producer_snapshot
 
 ENDING = ".snapshot"
 EXPIRATION_MS = 86_400_000

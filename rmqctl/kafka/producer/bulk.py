@@ -15,14 +15,14 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from formats.kafka.record_batch import CRC_FROM, HEADER_SIZE, header_dtype
-from rmqctl.kafka import reference
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.log import WritableLog
+from rmqctl.kafka.log import reference
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.producer.drafts import NOISE, STEP, Draft, Template
 from rmqctl.kafka.producer.produce import MURMUR2, ROUND_ROBIN, ProduceOptions, size_of
 from rmqctl.kafka.query.key import partitions_of_keys
-from rmqctl.kafka.reference import Record
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]

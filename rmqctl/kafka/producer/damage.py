@@ -18,9 +18,9 @@ from rmqctl.errors import StoreInUse
 from rmqctl.files.local import LocalFile
 from rmqctl.files.lock import LockHeldError, holding
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import Partition, read_directory
-from rmqctl.kafka.file_names import FileKind
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.directory.directory import Partition, read_directory
+from rmqctl.kafka.directory.file_names import FileKind
+from rmqctl.kafka.log.scan import Extent, scan
 
 _MOST_BATCHES = 1 << 20
 

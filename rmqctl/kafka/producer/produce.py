@@ -8,15 +8,15 @@ from time import monotonic, sleep
 
 from formats.kafka.record_batch import Codec
 from rmqctl.errors import Refused
-from rmqctl.kafka.codecs import LEVELS
 from rmqctl.kafka.engine.batch import BatchHead, build_batch, sequence_after
 from rmqctl.kafka.engine.config import check_codec
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.log import AppendResult
 from rmqctl.kafka.engine.transactions import Coordinator, Transactional
+from rmqctl.kafka.log.codecs import LEVELS
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.producer.drafts import Draft, Template
 from rmqctl.kafka.query.key import partition_of_key
-from rmqctl.kafka.reference import Record
 from rmqctl.producing import Room
 from rmqctl.release import Release
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from formats.kafka.record_batch import Attributes
-from rmqctl.kafka.block import Flags
-from rmqctl.kafka.directory import Segment
-from rmqctl.kafka.indexes import read_offset_index
+from rmqctl.kafka.directory.directory import Segment
+from rmqctl.kafka.log.block import Flags
+from rmqctl.kafka.log.indexes import read_offset_index
+from rmqctl.kafka.log.records import Records, records_of
 from rmqctl.kafka.query.steps import (
     ABORTED,
     BEYOND_END,
@@ -26,7 +27,6 @@ from rmqctl.kafka.query.steps import (
     NOT_DECIDED,
     Trace,
 )
-from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog, Spans, View, view_of
 

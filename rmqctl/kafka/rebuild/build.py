@@ -15,17 +15,17 @@ import numpy as np
 
 from formats.kafka.checkpoint import LeaderEpoch, format_leader_epochs
 from formats.kafka.record_batch import Attributes, ControlType
-from rmqctl.kafka.block import Batches, are_thinned, has_bridges
-from rmqctl.kafka.directory import LogFile, Partition, Segment
-from rmqctl.kafka.file_names import FileKind, meaning_of
-from rmqctl.kafka.indexes import read_producer_snapshot, read_txn_index
+from rmqctl.kafka.directory.directory import LogFile, Partition, Segment
+from rmqctl.kafka.directory.file_names import FileKind, meaning_of
 from rmqctl.kafka.loading.epochs import NAME, LeaderEpochs
 from rmqctl.kafka.loading.files import PartitionFiles, StartFails
 from rmqctl.kafka.loading.index_build import OffsetNotIncreasing, OffsetOutOfRange
 from rmqctl.kafka.loading.producers import Marker, ProducerReplay, markers_in
 from rmqctl.kafka.loading.segment import BrokerSegment, SegmentRecovery
 from rmqctl.kafka.loading.snapshots import ENDING, EXPIRATION_MS, ProducerStates
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.block import Batches, are_thinned, has_bridges
+from rmqctl.kafka.log.indexes import read_producer_snapshot, read_txn_index
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog, load_first_snapshot
 from rmqctl.kafka.verify.indexes import intervals_shown
 

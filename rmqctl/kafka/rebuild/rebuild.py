@@ -17,8 +17,8 @@ from formats.kafka.directory_files import METADATA_TOPIC_ID, format_partition_me
 from formats.kafka.messages import uuid_bytes
 from rmqctl.files.local import without_room
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
-from rmqctl.kafka.file_names import CHECKPOINTS, DirectoryState, FileKind
+from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition, Segment
+from rmqctl.kafka.directory.file_names import CHECKPOINTS, DirectoryState, FileKind
 from rmqctl.kafka.findings.derived import SNAPSHOT_MISSING, TXN_INDEX_ENTRY
 from rmqctl.kafka.findings.directory import CHECKPOINT_UNKNOWN
 from rmqctl.kafka.findings.log import (

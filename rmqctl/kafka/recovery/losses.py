@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqctl.kafka.block import Batches, Block, Flags
-from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.directory.directory import LogFile, Partition
 from rmqctl.kafka.loading.load import LoadedPartition
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.block import Batches, Block, Flags
+from rmqctl.kafka.log.scan import Extent, scan
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from rmqctl.errors import Refused
 from rmqctl.files.local import without_room
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectory
-from rmqctl.kafka.file_names import FileKind, meaning_of
+from rmqctl.kafka.directory.directory import LogDirectory
+from rmqctl.kafka.directory.file_names import FileKind, meaning_of
 from rmqctl.kafka.loading.files import Content
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Plan, Quarantine, Step, changes

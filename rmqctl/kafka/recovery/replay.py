@@ -9,16 +9,16 @@ from functools import cached_property
 
 from formats.kafka.checkpoint import OffsetCheckpoint, parse_offsets
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties, parse_partition_metadata
-from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
-from rmqctl.kafka.file_names import REMOTE_CACHE, DirectoryState, FileKind
-from rmqctl.kafka.indexes import read_offset_index
+from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition
+from rmqctl.kafka.directory.file_names import REMOTE_CACHE, DirectoryState, FileKind
+from rmqctl.kafka.directory.releases import unsupported
 from rmqctl.kafka.loading.checkpoints import read_text
 from rmqctl.kafka.loading.files import Changes, StartFails
 from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.loading.load import LoadedPartition, LoadSettings, load
 from rmqctl.kafka.loading.snapshots import EXPIRATION_MS
+from rmqctl.kafka.log.indexes import read_offset_index
 from rmqctl.kafka.recovery.losses import Lost, held_by, lost_of
-from rmqctl.kafka.releases import unsupported
 from rmqctl.kafka.state.replicas import Replicas, conflicts
 from rmqctl.release import Release
 from rmqctl.text import number_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from rmqctl.errors import Refused
 from rmqctl.findings import Finding
-from rmqctl.kafka.directory import LogDirectory
+from rmqctl.kafka.directory.directory import LogDirectory
 from rmqctl.kafka.findings.directory import DIRECTORY_FOREIGN, DIRECTORY_NAME, DIRECTORY_STRAY
 from rmqctl.kafka.findings.log import BATCH_LEADER_EPOCH, BATCH_MAGIC, SEGMENT_NAME
 from rmqctl.kafka.repair.ledger import KafkaLedger

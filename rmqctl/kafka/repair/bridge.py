@@ -16,9 +16,9 @@ from crc32c import crc32c
 
 from formats.kafka.messages import write_unsigned_varint
 from formats.kafka.record_batch import CRC_AT, CRC_FROM, FRAME_HEAD, HEADER_SIZE, Attributes, ControlRecordKey
-from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.engine.batch import BatchHead, build_batch, varint
-from rmqctl.kafka.reference import Record
+from rmqctl.kafka.log.block import INT_MAX
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.repair.survey import Batch
 
 UNKNOWN_TYPE = 32767

@@ -23,8 +23,8 @@ from formats.kafka.directory_files import (
 )
 from rmqctl.files.tree import Tree, local_path
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
-from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition, Segment
+from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import (
     DIRECTORY_FOREIGN,
     DIRECTORY_IDENTITY,

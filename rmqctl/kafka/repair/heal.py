@@ -19,10 +19,10 @@ from crc32c import crc32c
 from formats.kafka import message_set
 from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.record_batch import CRC_AT, CRC_FROM, FRAME_HEAD, HEADER_SIZE, LENGTH_AT, MAGIC_AT, header_plan
-from rmqctl.kafka.block import INT_MAX
-from rmqctl.kafka.directory import Partition
+from rmqctl.kafka.directory.directory import Partition
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
-from rmqctl.kafka.records import records_in
+from rmqctl.kafka.log.block import INT_MAX
+from rmqctl.kafka.log.records import records_in
 from rmqctl.kafka.repair.log import Filling, LogMender
 from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end

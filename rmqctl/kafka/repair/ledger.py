@@ -12,12 +12,12 @@ import numpy as np
 from formats.errors import DecodeError
 from formats.kafka.record_batch import CRC_AT, MAGIC_AT, Attributes, control_type
 from rmqctl.files.tree import Tree
-from rmqctl.kafka.block import Flags
-from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition
-from rmqctl.kafka.file_names import METADATA_TOPIC, FileKind, meaning_of
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, Partition
+from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind, meaning_of
 from rmqctl.kafka.loading.checkpoints import Checkpoints
+from rmqctl.kafka.log.block import Flags
+from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.recovery.replay import Recovery, recover
-from rmqctl.kafka.reference import records_of_batch
 from rmqctl.kafka.repair.bridge import UNKNOWN_TYPE, is_no_op
 from rmqctl.kafka.repair.outcomes import Outcomes, outcomes_of, transactions
 from rmqctl.kafka.repair.proofs import Proofs

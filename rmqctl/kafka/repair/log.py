@@ -19,11 +19,11 @@ import numpy as np
 from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.record_batch import HEADER_SIZE
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.block import INT_MAX
-from rmqctl.kafka.directory import LogFile, Partition, Segment
+from rmqctl.kafka.directory.directory import LogFile, Partition, Segment
+from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.engine.batch import Ending
-from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.findings.log import BATCH_CUT, BATCH_OFFSET_GAP, SEGMENT_EMPTIED, SEGMENT_MISSING
+from rmqctl.kafka.log.block import INT_MAX
 from rmqctl.kafka.repair.bridge import bridge, empty_batch, metadata_batch
 from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey
 from rmqctl.kafka.repair.transactions import Endings, with_markers

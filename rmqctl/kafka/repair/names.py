@@ -17,8 +17,8 @@ import numpy as np
 
 from rmqctl.files.tree import local_path
 from rmqctl.findings import Finding
-from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
-from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition, Segment
+from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.findings.derived import OFFSET_INDEX_ENTRY
 from rmqctl.kafka.findings.directory import DIRECTORY_NAME, DIRECTORY_ORPHAN
 from rmqctl.kafka.findings.log import (
@@ -29,7 +29,7 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_MISSING,
     SEGMENT_NAME,
 )
-from rmqctl.kafka.indexes import read_offset_index
+from rmqctl.kafka.log.indexes import read_offset_index
 from rmqctl.kafka.repair.survey import Survey, is_borne_out, longest_ascent
 from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
 

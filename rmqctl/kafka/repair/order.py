@@ -15,11 +15,11 @@ from itertools import groupby
 
 import numpy as np
 
-from rmqctl.kafka.block import Flags, Ints
 from rmqctl.kafka.findings.log import BATCH_OFFSET_ORDER
+from rmqctl.kafka.log.block import Flags, Ints
+from rmqctl.kafka.log.scan import Extent, whole_in
 from rmqctl.kafka.repair.log import LogMender
 from rmqctl.kafka.repair.survey import Survey
-from rmqctl.kafka.segments import Extent, whole_in
 from rmqctl.repair.edits import Create, Edit, Quarantine, Step, changes
 
 _COLUMNS = ("segment", "position", "size", "base_offset", "last_offset", "partition_leader_epoch", "magic")

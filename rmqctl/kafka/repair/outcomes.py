@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from formats.kafka.record_batch import Attributes, ControlType
-from rmqctl.kafka.indexes import read_txn_index
 from rmqctl.kafka.loading.producers import marker_of
+from rmqctl.kafka.log.indexes import read_txn_index
 from rmqctl.kafka.repair.sides import Home, Side
 from rmqctl.kafka.repair.transactions import transaction_name
 

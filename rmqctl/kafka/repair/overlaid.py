@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rmqctl.kafka.directory import LogDirectory, read_directory
+from rmqctl.kafka.directory.directory import LogDirectory, read_directory
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.repair.edited_file import Overlay
 from rmqctl.repair.edits import Cut, Edit, Step

@@ -18,11 +18,10 @@ from formats.kafka.directory_files import ZERO_ID, parse_meta_properties
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.block import INT_MAX
-from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, Partition
+from rmqctl.kafka.directory.file_names import METADATA_TOPIC, DirectoryState, FileKind, meaning_of
 from rmqctl.kafka.engine.batch import Ending, end_marker
 from rmqctl.kafka.engine.cluster_files import Cluster, ClusterTopic, cluster_records, features_of
-from rmqctl.kafka.file_names import METADATA_TOPIC, DirectoryState, FileKind, meaning_of
 from rmqctl.kafka.findings.derived import TXN_INDEX_ABSENT
 from rmqctl.kafka.findings.directory import (
     CHECKPOINT_BEYOND_END,
@@ -32,8 +31,9 @@ from rmqctl.kafka.findings.directory import (
     METADATA_REPLAY,
 )
 from rmqctl.kafka.findings.log import BATCH_ZERO_END
-from rmqctl.kafka.indexes import read_offset_index, read_txn_index
 from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
+from rmqctl.kafka.log.block import INT_MAX
+from rmqctl.kafka.log.indexes import read_offset_index, read_txn_index
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
 from rmqctl.kafka.recovery.replay import Recovery, recover

@@ -18,10 +18,10 @@ from formats.errors import DecodeError
 from formats.kafka import message_set
 from formats.kafka.record_batch import CRC_AT, HEADER_SIZE, MAGIC_AT, BatchFrame, ControlType, header_plan
 from formats.layout import plan_of
-from rmqctl.kafka.file_names import METADATA_TOPIC, FileKind
+from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.loading.producers import marker_of
-from rmqctl.kafka.reference import records_of_batch
+from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.repair.heal import stored_epochs
 from rmqctl.kafka.repair.sides import Home, Side, identity_of
 from rmqctl.kafka.repair.survey import is_borne_out, longest_ascent

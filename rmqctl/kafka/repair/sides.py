@@ -17,11 +17,11 @@ import numpy as np
 from formats.kafka.record_batch import Attributes
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Tree
-from rmqctl.kafka.block import INT_MAX, Block, Flags, Ints
-from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, read_directory
-from rmqctl.kafka.file_names import meaning_of
+from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition, read_directory
+from rmqctl.kafka.directory.file_names import meaning_of
+from rmqctl.kafka.log.block import INT_MAX, Block, Flags, Ints
+from rmqctl.kafka.log.scan import Extent, scan_inside
 from rmqctl.kafka.repair.survey import longest_ascent
-from rmqctl.kafka.segments import Extent, scan_inside
 
 _LOG = ".log"
 _NAMES = (

@@ -16,8 +16,7 @@ import numpy as np
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.kafka.block import INT_MAX, GapKind, Ints
-from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.directory.directory import LogFile, Partition
 from rmqctl.kafka.findings.log import (
     BATCH_BASE_OFFSET,
     BATCH_CRC,
@@ -35,9 +34,10 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_EMPTIED,
     SEGMENT_MISSING,
     SEGMENT_NAME,
-    kind_of_gap,
 )
-from rmqctl.kafka.indexes import read_offset_index
+from rmqctl.kafka.log.block import INT_MAX, GapKind, Ints
+from rmqctl.kafka.log.gaps import kind_of_gap
+from rmqctl.kafka.log.indexes import read_offset_index
 from rmqctl.kafka.verify.splits import NAMES, Headers, read_split, splits_of
 
 HEADER_KINDS = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_MAGIC})

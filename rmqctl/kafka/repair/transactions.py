@@ -19,14 +19,14 @@ from formats.kafka.internal_records import TRANSACTION_STATE
 from formats.kafka.record_batch import HEADER_SIZE
 from rmqctl.files.local import BytesSource
 from rmqctl.findings import Finding
-from rmqctl.kafka.directory import LogDirectory, Partition
+from rmqctl.kafka.directory.directory import LogDirectory, Partition
 from rmqctl.kafka.engine.batch import Ending, end_marker
 from rmqctl.kafka.findings.log import BATCH_OFFSET_GAP
-from rmqctl.kafka.indexes import read_producer_snapshot, read_txn_index
 from rmqctl.kafka.loading.producers import ProducerReplay
+from rmqctl.kafka.log.indexes import read_producer_snapshot, read_txn_index
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.repair.bridge import empty_batch, filler
 from rmqctl.kafka.repair.survey import Batch, Range, Survey
-from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.internal_topics import Transaction, noted_of
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas

@@ -19,14 +19,15 @@ from formats.kafka.checkpoint import LeaderEpoch, parse_leader_epochs
 from formats.kafka.record_batch import Attributes
 from rmqctl.answer import Advance
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.kafka.block import INT_MAX, Block, Flags, GapKind, Ints
-from rmqctl.kafka.directory import LogDirectories, LogFile, Partition
-from rmqctl.kafka.file_names import DirectoryState, FileKind
-from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_CRC, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER, kind_of_gap
+from rmqctl.kafka.directory.directory import LogDirectories, LogFile, Partition
+from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
+from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_CRC, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
 from rmqctl.kafka.loading.checkpoints import read_text
 from rmqctl.kafka.loading.load import LoadedPartition
+from rmqctl.kafka.log.block import INT_MAX, Block, Flags, GapKind, Ints
+from rmqctl.kafka.log.gaps import kind_of_gap
+from rmqctl.kafka.log.scan import Extent, scan_inside
 from rmqctl.kafka.recovery.losses import kept_of
-from rmqctl.kafka.segments import Extent, scan_inside
 from rmqctl.kafka.state.partition_state import PartitionLog
 
 _COLUMNS = ("file", "position", "size", "base", "last", "epoch", "crc", "count", "magic", "producer", "control")

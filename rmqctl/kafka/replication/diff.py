@@ -19,12 +19,12 @@ import numpy as np
 from formats.errors import DecodeError
 from rmqctl.answer import Advance
 from rmqctl.findings import DIFF_ONLY_A, DIFF_ONLY_B, DIFF_RECORD, Finding, FindingKind
-from rmqctl.kafka.block import Ints
-from rmqctl.kafka.directory import LogDirectories, LogDirectory
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory
 from rmqctl.kafka.findings.directory import DIFF_METADATA, DIFF_PARTITION, DIFF_TOPIC_ID
 from rmqctl.kafka.findings.log import DIFF_BATCH, DIFF_EPOCH
 from rmqctl.kafka.loading.checkpoints import Checkpoints
-from rmqctl.kafka.reference import Record, records_of_batch
+from rmqctl.kafka.log.block import Ints
+from rmqctl.kafka.log.reference import Record, records_of_batch
 from rmqctl.kafka.replication.copies import Batches, Copy, copy_at
 from rmqctl.kafka.replication.elect import common_end
 from rmqctl.kafka.replication.union import joined

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rmqctl.kafka.block import Flags, Ints
+from rmqctl.kafka.log.block import Flags, Ints
 from rmqctl.kafka.replication.copies import Batches, Copy
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.block import Block, Flags, Ints
-from rmqctl.kafka.directory import LogFile, read_partition
+from rmqctl.kafka.directory.directory import LogFile, read_partition
+from rmqctl.kafka.log.block import Block, Flags, Ints
+from rmqctl.kafka.log.scan import Extent, scan_inside
 from rmqctl.kafka.repair.sides import name_of
 from rmqctl.kafka.salvage.gather import Found
-from rmqctl.kafka.segments import Extent, scan_inside
 from rmqctl.repair.copied import Rows, rows_of
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)

@@ -11,8 +11,8 @@ from rmqctl.answer import Advance
 from rmqctl.errors import WrongUsage
 from rmqctl.files.tree import ForgivingTree, LocalTree, Refusals, join
 from rmqctl.findings import Finding
-from rmqctl.kafka.directory import LogDirectories, LogDirectory, LogFile, Partition, Segment
-from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, LogFile, Partition, Segment
+from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
 from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
 from rmqctl.kafka.replication.copies import Copy, copy_at, copy_of_files

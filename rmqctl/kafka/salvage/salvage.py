@@ -33,8 +33,7 @@ from rmqctl.files.local import ByteSource
 from rmqctl.files.new_files import Ownership, check_new_directory, making
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding
-from rmqctl.kafka.block import INT_MAX
-from rmqctl.kafka.directory import LogDirectory, read_partition
+from rmqctl.kafka.directory.directory import LogDirectory, read_partition
 from rmqctl.kafka.engine.cluster_files import (
     Cluster,
     ClusterTopic,
@@ -45,6 +44,7 @@ from rmqctl.kafka.engine.cluster_files import (
 )
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_OFFSET_ORDER
 from rmqctl.kafka.loading.checkpoints import Checkpoints
+from rmqctl.kafka.log.block import INT_MAX
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.replication.copies import Batches
 from rmqctl.kafka.replication.union import Union

@@ -15,7 +15,7 @@ from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, 
 from formats.kafka.messages import Values
 from formats.kafka.record_batch import Attributes, ControlType
 from rmqctl.kafka.loading.producers import Marker, marker_of
-from rmqctl.kafka.records import Records, records_of
+from rmqctl.kafka.log.records import Records, records_of
 from rmqctl.kafka.state.partition_state import PartitionLog
 
 _OFFSET_COMMITS, _GROUP_METADATA = (0, 1), 2

@@ -14,11 +14,11 @@ from formats.kafka.internal_records import CLUSTER_METADATA, InternalRecord, dec
 from formats.kafka.messages import Values
 from formats.kafka.metadata_messages import CONFIG_RESOURCES
 from formats.kafka.record_batch import Attributes, control_type
-from rmqctl.kafka.block import Block, GapKind
-from rmqctl.kafka.directory import LogFile, Partition
-from rmqctl.kafka.file_names import FileKind
-from rmqctl.kafka.records import records_of
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.directory.directory import LogFile, Partition
+from rmqctl.kafka.directory.file_names import FileKind
+from rmqctl.kafka.log.block import Block, GapKind
+from rmqctl.kafka.log.records import records_of
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog
 
 _UNCHANGED = -2

@@ -20,14 +20,14 @@ from formats.kafka.checkpoint import EpochCheckpoint, parse_leader_epochs
 from formats.kafka.directory_files import TopicIdFile, parse_partition_metadata
 from formats.kafka.record_batch import Attributes
 from rmqctl.files.local import ByteSource
-from rmqctl.kafka.block import INT_MAX, Block, Flags, Gap, GapKind
-from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
-from rmqctl.kafka.file_names import LONG_MAX, FileKind
-from rmqctl.kafka.indexes import ProducerSnapshot, read_offset_index, read_producer_snapshot, read_time_index
+from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition, Segment
+from rmqctl.kafka.directory.file_names import LONG_MAX, FileKind
 from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
 from rmqctl.kafka.loading.producers import EndedTransaction, ProducerReplay
-from rmqctl.kafka.records import Records, records_in, records_of
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.block import INT_MAX, Block, Flags, Gap, GapKind
+from rmqctl.kafka.log.indexes import ProducerSnapshot, read_offset_index, read_producer_snapshot, read_time_index
+from rmqctl.kafka.log.records import Records, records_in, records_of
+from rmqctl.kafka.log.scan import Extent, scan
 
 _NOWHERE = -1
 _LOST = "the last entry of the offset index leads to no batch, so the segment counts as empty"

@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties
-from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition
-from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, Partition
+from rmqctl.kafka.directory.file_names import FileKind
+from rmqctl.kafka.directory.releases import COMPARED, KNOWN, Evidence, evidence, release_range
 from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
-from rmqctl.kafka.releases import COMPARED, KNOWN, Evidence, evidence, release_range
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.release import Release

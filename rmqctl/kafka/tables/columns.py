@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.arrow import TIME, by_value, strings, times
-from rmqctl.kafka.block import Block, Flags, Ints
-from rmqctl.kafka.codecs import codec_name
-from rmqctl.kafka.records import Records
+from rmqctl.kafka.log.block import Block, Flags, Ints
+from rmqctl.kafka.log.codecs import codec_name
+from rmqctl.kafka.log.records import Records
 from rmqctl.kafka.rows import binary_of, control_name
 from rmqctl.tables import BadOption
 

@@ -20,12 +20,12 @@ from formats.kafka.record_batch import HEADER_SIZE
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters
-from rmqctl.kafka.block import Block, Ints
-from rmqctl.kafka.directory import LogFile, Segment
+from rmqctl.kafka.directory.directory import LogFile, Segment
 from rmqctl.kafka.filters import Wanted
-from rmqctl.kafka.indexes import OffsetIndex, read_offset_index
-from rmqctl.kafka.records import Records, records_of
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.block import Block, Ints
+from rmqctl.kafka.log.indexes import OffsetIndex, read_offset_index
+from rmqctl.kafka.log.records import Records, records_of
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog, Visible
 from rmqctl.kafka.tables.columns import Place
 from rmqctl.parallel import note

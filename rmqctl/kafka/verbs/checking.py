@@ -10,8 +10,8 @@ from typing import Any
 
 from rmqctl.answer import Answer
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.directory import LogDirectories, LogDirectory
-from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory
+from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import DIRECTORY_DOUBLE, DIRECTORY_IDENTITY
 from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.recovery.replay import recover

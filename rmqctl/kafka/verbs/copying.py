@@ -10,9 +10,9 @@ from typing import Any
 from rmqctl import election
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.files.new_files import Ownership
-from rmqctl.kafka.directory import LogDirectories
+from rmqctl.kafka.directory.directory import LogDirectories
+from rmqctl.kafka.directory.releases import COMPARED
 from rmqctl.kafka.engine.cluster_files import OLDEST
-from rmqctl.kafka.releases import COMPARED
 from rmqctl.kafka.replication.diff import Diff, Side
 from rmqctl.kafka.replication.elect import contests
 from rmqctl.kafka.salvage.gather import Source, Wanted

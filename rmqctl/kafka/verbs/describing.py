@@ -12,10 +12,10 @@ from formats.kafka.directory_files import (
 )
 from rmqctl.answer import EVERY_KIND, Answer, Row, Section
 from rmqctl.errors import NotAStore
-from rmqctl.kafka.directory import LogDirectory
-from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.kafka.directory.directory import LogDirectory
+from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
+from rmqctl.kafka.directory.releases import metadata_version_name, release_range
 from rmqctl.kafka.loading.checkpoints import read_text
-from rmqctl.kafka.releases import metadata_version_name, release_range
 from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image
 from rmqctl.kafka.state.metadata_rows import PARTS, image_document, image_rows
 from rmqctl.kafka.state.partition_state import PartitionLog

@@ -14,8 +14,8 @@ from rmqctl.files.local import ByteSource
 from rmqctl.files.new_files import Ownership, check_new_directory, making
 from rmqctl.files.tree import LocalTree
 from rmqctl.hexview.annotation import Annotation
-from rmqctl.kafka.directory import LogDirectories, LogDirectory, LogFile, read_directory
-from rmqctl.kafka.file_names import meaning_of
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, LogFile, read_directory
+from rmqctl.kafka.directory.file_names import meaning_of
 from rmqctl.kafka.rebuild.rebuild import PARTS, RebuildOptions, Rebuilt, rebuild, write_into
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.repair.journal_directory import POINTER

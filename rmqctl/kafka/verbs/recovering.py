@@ -10,11 +10,11 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from rmqctl.answer import Answer, Proposal, Row, Section
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.releases import COMPARED
 from rmqctl.kafka.recovery.losses import lost_blocks
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.kafka.recovery.replay import recover as replay
-from rmqctl.kafka.releases import COMPARED
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.release import Release
 from rmqctl.text import number_of, what_a_start_leaves

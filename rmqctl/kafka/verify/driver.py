@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.directory import LogDirectory, Partition, Segment
-from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.kafka.directory.directory import LogDirectory, Partition, Segment
+from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.state.metadata import MetadataImage

@@ -15,8 +15,7 @@ import numpy as np
 
 from rmqctl.files.local import ByteSource
 from rmqctl.findings import Finding, FindingKind, Severity
-from rmqctl.kafka.block import Ints
-from rmqctl.kafka.directory import LogFile, Segment
+from rmqctl.kafka.directory.directory import LogFile, Segment
 from rmqctl.kafka.findings.derived import (
     OFFSET_INDEX_COVERAGE,
     OFFSET_INDEX_ENTRY,
@@ -35,8 +34,9 @@ from rmqctl.kafka.findings.derived import (
     TXN_INDEX_SIZE,
     TXN_INDEX_VERSION,
 )
-from rmqctl.kafka.indexes import Index, OffsetIndex, TimeIndex, read_offset_index, read_time_index, read_txn_index
 from rmqctl.kafka.loading.producers import EndedTransaction
+from rmqctl.kafka.log.block import Ints
+from rmqctl.kafka.log.indexes import Index, OffsetIndex, TimeIndex, read_offset_index, read_time_index, read_txn_index
 from rmqctl.kafka.verify.log import SegmentFacts
 from rmqctl.kafka.verify.splits import Headers
 from rmqctl.text import instant

@@ -16,9 +16,8 @@ import numpy as np
 from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.record_batch import HEADER_SIZE, LENGTH_AT
 from rmqctl.findings import Finding, FindingKind, Severity
-from rmqctl.kafka.block import INT_MAX, Flags, Gap, GapKind, Ints, are_thinned, has_bridges
-from rmqctl.kafka.directory import LogFile, Partition, Segment
-from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.directory.directory import LogFile, Partition, Segment
+from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.findings.log import (
     BATCH_BASE_OFFSET,
     BATCH_LEADER_EPOCH,
@@ -27,9 +26,10 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_EMPTIED,
     SEGMENT_MISSING,
     SEGMENT_NAME,
-    kind_of_gap,
 )
-from rmqctl.kafka.indexes import read_offset_index, read_time_index
+from rmqctl.kafka.log.block import INT_MAX, Flags, Gap, GapKind, Ints, are_thinned, has_bridges
+from rmqctl.kafka.log.gaps import kind_of_gap
+from rmqctl.kafka.log.indexes import read_offset_index, read_time_index
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
 from rmqctl.kafka.verify.splits import Headers
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.block import INT_MAX, Ints
-from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.directory.directory import LogFile, Partition
 from rmqctl.kafka.findings.derived import (
     SNAPSHOT_MISSING,
     SNAPSHOT_ORPHAN,
@@ -20,8 +19,9 @@ from rmqctl.kafka.findings.derived import (
     TRANSACTION_OPEN,
 )
 from rmqctl.kafka.findings.log import BATCH_PRODUCER_EPOCH, BATCH_SEQUENCE
-from rmqctl.kafka.indexes import ProducerSnapshot, read_producer_snapshot
 from rmqctl.kafka.loading.producers import BATCH_COLUMNS, UNKNOWN, EndedTransaction, ProducerReplay
+from rmqctl.kafka.log.block import INT_MAX, Ints
+from rmqctl.kafka.log.indexes import ProducerSnapshot, read_producer_snapshot
 from rmqctl.kafka.verify.log import LogCheck
 from rmqctl.kafka.verify.splits import Headers
 from rmqctl.text import number_of

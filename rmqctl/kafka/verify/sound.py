@@ -19,11 +19,11 @@ from formats.kafka.producer_snapshot import producer_dtype
 from formats.kafka.record_batch import MAGIC_AT, Attributes
 from rmqctl.files.local import BytesSource, without_room
 from rmqctl.files.tree import read_head
-from rmqctl.kafka.block import INT_MAX, SLACK, Block, Flags, Ints
-from rmqctl.kafka.directory import LogFile, Partition
-from rmqctl.kafka.file_names import DirectoryState
-from rmqctl.kafka.frames import batches_of_files
-from rmqctl.kafka.indexes import read_producer_snapshot, used_part
+from rmqctl.kafka.directory.directory import LogFile, Partition
+from rmqctl.kafka.directory.file_names import DirectoryState
+from rmqctl.kafka.log.block import INT_MAX, SLACK, Block, Flags, Ints
+from rmqctl.kafka.log.frames import batches_of_files
+from rmqctl.kafka.log.indexes import read_producer_snapshot, used_part
 from rmqctl.kafka.verify.producers import COORDINATED
 from rmqctl.kafka.verify.splits import Headers, headers_of
 

@@ -18,8 +18,7 @@ from formats.kafka.record_batch import Attributes, Codec, ControlRecordKey
 from formats.layout import plan_of
 from rmqctl.files.tree import Tree
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.kafka.block import Block, Flags, Gap, Ints
-from rmqctl.kafka.directory import LogFile
+from rmqctl.kafka.directory.directory import LogFile
 from rmqctl.kafka.findings.log import (
     BATCH_CODEC,
     BATCH_COUNT,
@@ -32,8 +31,9 @@ from rmqctl.kafka.findings.log import (
     RECORD_UNREADABLE,
 )
 from rmqctl.kafka.loading.producers import Marker, marker_of
-from rmqctl.kafka.records import Records, records_of
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.block import Block, Flags, Gap, Ints
+from rmqctl.kafka.log.records import Records, records_of
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.text import instant
 
 SPLIT_SIZE = 64 << 20

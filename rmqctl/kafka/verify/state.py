@@ -9,8 +9,8 @@ from itertools import pairwise
 from formats.kafka.checkpoint import EpochCheckpoint
 from formats.kafka.directory_files import parse_meta_properties, parse_quorum_state
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
-from rmqctl.kafka.file_names import CHECKPOINTS, LONG_MAX, DirectoryState, FileKind
+from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition
+from rmqctl.kafka.directory.file_names import CHECKPOINTS, LONG_MAX, DirectoryState, FileKind
 from rmqctl.kafka.findings.derived import EPOCH_BATCHES, EPOCH_BEYOND_END, EPOCH_MISSING, EPOCH_ORDER, EPOCH_UNREADABLE
 from rmqctl.kafka.findings.directory import (
     CHECKPOINT_BEYOND_END,

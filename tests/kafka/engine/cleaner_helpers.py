@@ -13,8 +13,8 @@ from rmqctl.files.local import LocalFile
 from rmqctl.kafka.engine.batch import BatchHead, Ending
 from rmqctl.kafka.engine.config import EngineConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
-from rmqctl.kafka.reference import Record, records_of_batch
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.reference import Record, records_of_batch
+from rmqctl.kafka.log.scan import Extent, scan
 
 TIME = 1_700_000_000_000
 

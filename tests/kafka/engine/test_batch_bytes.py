@@ -16,8 +16,6 @@ from fixtures import golden
 from formats.kafka import record_batch
 from formats.kafka.record_batch import HEADER_SIZE, Codec, header_plan
 from rmqctl.files.local import BytesSource
-from rmqctl.kafka import reference
-from rmqctl.kafka.codecs import LEVELS, deflate, inflate
 from rmqctl.kafka.engine.batch import (
     BatchHead,
     Ending,
@@ -29,8 +27,10 @@ from rmqctl.kafka.engine.batch import (
     stamped,
     varint,
 )
-from rmqctl.kafka.reference import Record
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log import reference
+from rmqctl.kafka.log.codecs import LEVELS, deflate, inflate
+from rmqctl.kafka.log.reference import Record
+from rmqctl.kafka.log.scan import Extent, scan
 from tests.kafka import batches
 
 MODERN = [name for name in golden.KAFKA_NAMES if not name.startswith("2.8.2")]

@@ -19,7 +19,7 @@ from rmqctl.kafka.engine.cleaner import clean
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.log import LogPlace, WritableLog
-from rmqctl.kafka.reference import Record
+from rmqctl.kafka.log.reference import Record
 from rmqctl.opening import open_store
 from rmqctl.release import Release
 from tests.kafka.engine.cleaner_helpers import COMPACT, TIME, batches_of, content_of, logs_of, write_history

@@ -26,7 +26,7 @@ from rmqctl.kafka.engine.batch import BatchHead, Ending, build_batch
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.log import BatchRefused
-from rmqctl.kafka.reference import Record
+from rmqctl.kafka.log.reference import Record
 from rmqctl.opening import open_store
 from rmqctl.release import Release
 
@@ -281,7 +281,7 @@ import sys, threading
 from dataclasses import replace
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
-from rmqctl.kafka.reference import Record
+from rmqctl.kafka.log.reference import Record
 
 config = EngineConfig(log=replace(LogConfig.small(), flush_messages=1))
 engine = KafkaEngine.open(sys.argv[1], config)

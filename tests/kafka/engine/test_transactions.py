@@ -16,8 +16,8 @@ from rmqctl.kafka.engine.batch import BatchHead
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.transactions import Coordinator, Transactional
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.query.key import partition_of_name
-from rmqctl.kafka.reference import Record
 from rmqctl.opening import open_store
 from rmqctl.release import Release
 from tests.conftest import Rmqctl

@@ -13,7 +13,7 @@ import pytest
 from fixtures import golden
 from rmqctl.explain import all_misses
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectory, read_directory
+from rmqctl.kafka.directory.directory import LogDirectory, read_directory
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.query.key import KeySearch, explain_key, latest_rows, murmur2, partition_of_key, partition_of_name
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows

@@ -15,7 +15,7 @@ import pytest
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Severity
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.rebuild.build import Builder, interval_of
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, Rebuilt, rebuild, write_into
 from rmqctl.kafka.recovery.replay import recover

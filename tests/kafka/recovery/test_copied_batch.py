@@ -12,7 +12,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.recovery import replay
 from rmqctl.kafka.recovery.replay import RecoveredPartition, recover
 from rmqctl.kafka.repair.survey import Survey

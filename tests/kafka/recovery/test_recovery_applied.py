@@ -10,7 +10,7 @@ import pytest
 from fixtures import golden, kafka_damage
 from rmqctl import repair
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.recovery.plan import recovery_plan
 from rmqctl.kafka.recovery.replay import Recovery, recover
 from rmqctl.kafka.state.replicas import Replicas

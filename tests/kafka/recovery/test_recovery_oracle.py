@@ -12,7 +12,7 @@ import pytest
 
 from fixtures import golden, kafka_damage
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.loading.files import PartitionFiles
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery, recover
 from rmqctl.kafka.state.replicas import Replicas

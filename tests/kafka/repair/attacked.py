@@ -26,7 +26,7 @@ from fixtures import golden
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Severity
-from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.directory.directory import read_directory
 from rmqctl.kafka.repair.plan import Repair, RepairOptions, plan_repair
 from rmqctl.release import Release
 from rmqctl.repair import apply, undo

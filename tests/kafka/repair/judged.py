@@ -18,7 +18,7 @@ from typing import Any
 from fixtures import golden, kafka_damage
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Severity
-from rmqctl.kafka.directory import LogDirectories, LogDirectory, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, read_directory
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.repair.plan import Repair, RepairOptions, overlaid, plan_repair
 from rmqctl.kafka.repair.survey import Survey

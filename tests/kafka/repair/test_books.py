@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from fixtures import golden
 from formats.kafka.directory_files import format_partition_metadata
-from rmqctl.kafka.directory import LogDirectories
+from rmqctl.kafka.directory.directory import LogDirectories
 from rmqctl.kafka.engine.batch import Ending, end_marker
 from rmqctl.kafka.recovery.plan import recovery_plan
 from rmqctl.kafka.recovery.replay import recover

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from formats.kafka.internal_records import CLUSTER_METADATA, decode_record
 from rmqctl.files.local import BytesSource
 from rmqctl.kafka.loading.producers import ProducerReplay
-from rmqctl.kafka.reference import records_of_batch
+from rmqctl.kafka.log.reference import records_of_batch
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.repair.bridge import MOST, bridge, empty_batch, filler, metadata_batch
 from rmqctl.kafka.repair.survey import Batch
-from rmqctl.kafka.segments import Extent, scan
 
 PRODUCER = Batch(0, 0, 400, 2, 100, 109, 3, 0, 5000, 4000, 7, 90, 10)
 

@@ -14,8 +14,8 @@ from crc32c import crc32c
 from fixtures import golden
 from formats.kafka.record_batch import Attributes
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import Partition, read_directory
-from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.directory.directory import Partition, read_directory
+from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.repair.heal import Healer
 from rmqctl.kafka.repair.log import LogMender
 from rmqctl.kafka.repair.plan import RepairOptions, overlaid, plan_repair

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden
-from rmqctl.kafka.directory import LogDirectories, LogDirectory
-from rmqctl.kafka.indexes import read_txn_index
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory
+from rmqctl.kafka.log.indexes import read_txn_index
 from rmqctl.kafka.repair.plan import Repair, RepairOptions, overlaid, plan_repair
 from rmqctl.kafka.repair.survey import Survey
 from rmqctl.kafka.state.replicas import Replicas

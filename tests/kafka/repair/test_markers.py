@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.kafka.directory import LogDirectory
+from rmqctl.kafka.directory.directory import LogDirectory
 from rmqctl.kafka.loading.producers import EndedTransaction, ProducerReplay
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.repair.plan import RepairOptions, overlaid, plan_repair
 from rmqctl.kafka.repair.survey import Batch, Survey
-from rmqctl.kafka.segments import Extent, scan
 from rmqctl.release import Release
 from tests.kafka.repair.judged import opened
 from tests.kafka.repair.markers_helpers import PLACES, alone

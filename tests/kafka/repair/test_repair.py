@@ -14,7 +14,7 @@ from fixtures import golden
 from formats.kafka.coordinator_messages import TRANSACTION_KEY, TRANSACTION_VALUE, TransactionStatus
 from formats.kafka.messages import encode
 from formats.kafka.metadata_messages import METADATA_RECORDS, frame
-from rmqctl.kafka.directory import LogDirectories
+from rmqctl.kafka.directory.directory import LogDirectories
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.repair.plan import RepairOptions, plan_repair
 from rmqctl.kafka.repair.survey import Survey

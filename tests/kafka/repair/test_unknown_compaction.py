@@ -14,7 +14,7 @@ from rmqctl.kafka.engine.batch import BatchHead, Ending
 from rmqctl.kafka.engine.config import EngineConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.findings.log import SEGMENT_EMPTIED
-from rmqctl.kafka.reference import Record
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.repair.plan import RepairOptions, plan_repair
 from rmqctl.kafka.verify.driver import Verification
 from rmqctl.release import Release

@@ -10,7 +10,7 @@ import pytest
 
 from fixtures import golden, kafka_damage
 from formats.kafka.record_batch import Codec
-from rmqctl.kafka.codecs import deflate
+from rmqctl.kafka.log.codecs import deflate
 from tests.conftest import Rmqctl
 from tests.kafka.batches import batch, record
 from tests.kafka.salvage.salvage_helpers import one, partition

@@ -10,12 +10,12 @@ import pytest
 from formats.kafka.record_batch import Attributes
 from rmqctl.files.local import LocalFile
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.engine.config import EngineConfig
-from rmqctl.kafka.indexes import read_producer_snapshot
 from rmqctl.kafka.loading.producers import ProducerReplay
+from rmqctl.kafka.log.indexes import read_producer_snapshot
+from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
-from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.replicas import Replicas
 from tests.kafka.engine.cleaner_helpers import COMPACT, cleaned_often, logs_of
 

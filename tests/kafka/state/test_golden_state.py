@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.kafka.directory import LogDirectory
+from rmqctl.kafka.directory.directory import LogDirectory
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.state.internal_topics import _share_state, group_offsets, share_states, transactions
 from rmqctl.kafka.state.partition_state import PartitionLog
@@ -70,8 +70,8 @@ def test_producers_are_those_the_broker_knew(golden_name: str, logs: Logs) -> No
 
 
 def test_replayed_producers_equal_every_snapshot(directory: LogDirectory, logs: Logs) -> None:
-    from rmqctl.kafka.indexes import read_producer_snapshot
     from rmqctl.kafka.loading.producers import ProducerReplay
+    from rmqctl.kafka.log.indexes import read_producer_snapshot
 
     compared = 0
     for log in logs.values():
@@ -91,7 +91,7 @@ def test_replayed_producers_equal_every_snapshot(directory: LogDirectory, logs: 
 
 
 def test_aborted_transactions_are_those_of_the_indexes(logs: Logs) -> None:
-    from rmqctl.kafka.indexes import read_txn_index
+    from rmqctl.kafka.log.indexes import read_txn_index
 
     for log in logs.values():
         if log.partition.topic == "compacted":

@@ -10,7 +10,7 @@ from fixtures import golden
 from formats.kafka.messages import encode
 from formats.kafka.metadata_messages import METADATA_RECORDS, frame
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectory, read_directory
+from rmqctl.kafka.directory.directory import LogDirectory, read_directory
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image, snapshots
 from rmqctl.kafka.state.metadata_rows import image_document, image_rows

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from formats.kafka.record_batch import Attributes
 from rmqctl.files.local import LocalFile
 from rmqctl.kafka.loading.producers import _FEW, BATCH_COLUMNS, UNKNOWN, ProducerReplay
-from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.log.scan import Extent, scan
 from tests.kafka.batches import batch, record
 
 BATCHES = st.lists(

@@ -9,7 +9,7 @@ import pytest
 
 from fixtures import golden, kafka_damage
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.state.replicas import Replicas
 
 RELEASES = ("3.9.2", "4.3.1")

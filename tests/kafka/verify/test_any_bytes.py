@@ -10,7 +10,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.directory.directory import read_directory
 from rmqctl.kafka.verify.driver import Verification
 
 NAME, LOG = "4.3.1-clean", "plain-none-0/00000000000000000094.log"

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from commands import cli
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.directory.directory import read_directory
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.repair.plan import RepairOptions, plan_repair
 from rmqctl.kafka.state.metadata import MetadataImage

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.kafka.directory import LogDirectories
+from rmqctl.kafka.directory.directory import LogDirectories
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.repair.plan import RepairOptions, overlaid, plan_repair
 from rmqctl.kafka.state.replicas import Replicas

@@ -8,7 +8,7 @@ import pytest
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.directory.directory import read_directory
 from rmqctl.kafka.loading.producers import Marker, ProducerReplay
 from rmqctl.kafka.loading.snapshots import snapshot_bytes
 from rmqctl.kafka.verify.driver import Verification

@@ -17,10 +17,10 @@ import pytest
 
 from fixtures import golden, kafka_damage
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.directory.directory import read_directory
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
-from rmqctl.kafka.reference import Record
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 
 HERE = Path(__file__).parent

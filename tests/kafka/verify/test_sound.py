@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.directory.directory import read_directory
 from rmqctl.kafka.repair import plan
 from rmqctl.kafka.verify import driver
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions

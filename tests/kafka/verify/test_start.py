@@ -12,7 +12,7 @@ import pytest
 from fixtures import golden, kafka_damage
 from rmqctl.answer import Answer
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.recovery.replay import Recovery, recover
 from rmqctl.kafka.state.replicas import Replicas

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from formats.errors import DecodeError
 from formats.kafka.message_set import CRC_FROM, OVERHEAD, head_plan
 from formats.kafka.record_batch import FRAME_HEAD, Attributes, Codec
-from rmqctl.kafka.codecs import INFLATE_LIMIT, Buffer, inflate
+from rmqctl.kafka.log.codecs import INFLATE_LIMIT, Buffer, inflate
 
 _HEADS = {magic: head_plan(magic).runs[0].packer for magic in OVERHEAD}
 _SIZE = head_plan(0).runs[0].only("offset", "message_size")

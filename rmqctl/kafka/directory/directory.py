@@ -13,7 +13,7 @@ from types import MappingProxyType
 from rmqctl.files.local import ByteSource
 from rmqctl.files.lock import is_locked
 from rmqctl.files.tree import Entry, Tree, local_path
-from rmqctl.kafka.file_names import (
+from rmqctl.kafka.directory.file_names import (
     CHECKPOINTS,
     METADATA_TOPIC,
     REMOTE_CACHE,

@@ -26,7 +26,7 @@ from formats.kafka.record_batch import (
     header_dtype,
     header_plan,
 )
-from rmqctl.kafka.block import INT_MAX, Bytes8, Flags, Gap, GapKind, Ints
+from rmqctl.kafka.log.block import INT_MAX, Bytes8, Flags, Gap, GapKind, Ints
 from rmqctl.text import number_of
 
 MAX_BATCH = 128 << 20

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from formats.errors import DecodeError
 from formats.kafka import message_set
 from formats.kafka.record_batch import Attributes, header_dtype
-from rmqctl.kafka.legacy import read_message, unwrap
+from rmqctl.kafka.log.legacy import read_message, unwrap
 
 Ints = npt.NDArray[np.int64]
 Bytes8 = npt.NDArray[np.uint8]

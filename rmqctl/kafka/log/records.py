@@ -2,7 +2,7 @@
 
 Records follow each other by their lengths, so their starts are found in lockstep, the i-th record of
 all batches at once; then every field is read for all records together. A batch that does not add up
-is decoded again by :mod:`rmqctl.kafka.reference`, which keeps what comes before the damage and says what it is.
+is decoded again by :mod:`rmqctl.kafka.log.reference`, which keeps what comes before the damage and says what it is.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from formats.errors import DecodeError
 from formats.kafka.record_batch import HEADER_SIZE, MAGIC_AT, Attributes, Codec
-from rmqctl.kafka import reference
-from rmqctl.kafka.block import SLACK, Block, Bytes8, Flags, Ints, sequences
-from rmqctl.kafka.codecs import INFLATE_LIMIT, Buffer, inflate
-from rmqctl.kafka.legacy import InnerMessages, Message, read_message, unwrap
-from rmqctl.kafka.varints import Varints, takes_more_than
+from rmqctl.kafka.log import reference
+from rmqctl.kafka.log.block import SLACK, Block, Bytes8, Flags, Ints, sequences
+from rmqctl.kafka.log.codecs import INFLATE_LIMIT, Buffer, inflate
+from rmqctl.kafka.log.legacy import InnerMessages, Message, read_message, unwrap
+from rmqctl.kafka.log.varints import Varints, takes_more_than
 
 GROUP_BYTES = 16 << 20
 """Decompressed bytes after which a group of batches ends."""

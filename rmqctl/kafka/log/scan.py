@@ -1,6 +1,6 @@
 """The one scan of a segment: finds batches in a byte range of a file and yields blocks, whatever the bytes are.
 
-Nothing raises on bytes. What cannot be read becomes a :class:`~rmqctl.kafka.block.Gap`, and the scan
+Nothing raises on bytes. What cannot be read becomes a :class:`~rmqctl.kafka.log.block.Gap`, and the scan
 goes on at the next batch that proves itself by its CRC. Memory is bounded by the window and the
 largest batch. ``scan`` serves ``.log`` files of all magics and ``.checkpoint`` snapshots alike.
 """
@@ -15,8 +15,8 @@ import numpy as np
 from formats.kafka.record_batch import HEADER_SIZE, MAGIC_AT
 from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.files.windows import Windows
-from rmqctl.kafka.block import SLACK, Block, Bytes8, Gap, GapKind
-from rmqctl.kafka.frames import Chain, Found, candidates, sizes_of, whole_among
+from rmqctl.kafka.log.block import SLACK, Block, Bytes8, Gap, GapKind
+from rmqctl.kafka.log.frames import Chain, Found, candidates, sizes_of, whole_among
 
 WINDOW = 8 << 20
 """Bytes read at a time."""

@@ -18,7 +18,7 @@ from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, TimeInde
 from formats.kafka.producer_snapshot import CRC_FROM, VERSION, ProducerEntry, SnapshotHead, producer_dtype
 from formats.layout import StructPlan, plan_of
 from rmqctl.files.local import ByteSource, without_room
-from rmqctl.kafka.block import Ints
+from rmqctl.kafka.log.block import Ints
 
 MAX_INDEX = 1 << 30
 """Bytes of an index file that are read; a broker's are 10 MiB by default."""

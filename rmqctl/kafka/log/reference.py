@@ -1,6 +1,6 @@
 """A batch decoded one record at a time, in plain Python: the oracle of the columns, and who says what is wrong.
 
-:mod:`rmqctl.kafka.records` decodes thousands at once and hands batches that do not add up to this.
+:mod:`rmqctl.kafka.log.records` decodes thousands at once and hands batches that do not add up to this.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from formats.errors import DecodeError
 from formats.kafka.record_batch import HEADER_SIZE, Attributes, Codec, header_plan
-from rmqctl.kafka.block import INT_MAX
-from rmqctl.kafka.codecs import INFLATE_LIMIT, Buffer, inflate
-from rmqctl.kafka.legacy import Message, read_message, unwrap
+from rmqctl.kafka.log.block import INT_MAX
+from rmqctl.kafka.log.codecs import INFLATE_LIMIT, Buffer, inflate
+from rmqctl.kafka.log.legacy import Message, read_message, unwrap
 from rmqctl.text import number_of
 
 _MASK64 = (1 << 64) - 1

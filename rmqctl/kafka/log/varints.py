@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rmqctl.kafka.block import Bytes8, Flags, Ints
+from rmqctl.kafka.log.block import Bytes8, Flags, Ints
 
 _STOPS = np.uint64(0x8080808080808080)
 _GROUPS = np.uint64(0x7F7F7F7F7F7F7F7F)

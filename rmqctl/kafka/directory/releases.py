@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from rmqctl.kafka.directory import LogDirectory
-from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.kafka.directory.directory import LogDirectory
+from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
 from rmqctl.release import Release
 
 METADATA_VERSIONS: tuple[str, ...] = (

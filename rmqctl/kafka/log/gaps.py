@@ -8,10 +8,49 @@ import numpy as np
 
 from formats.kafka import message_set
 from formats.kafka.record_batch import CRC_FROM
-from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.block import Block, Gap, GapKind
-from rmqctl.kafka.directory import Partition, place_of
-from rmqctl.kafka.findings.log import BATCH_CRC, BATCH_MAGIC, OF_GAPS, RECORD_UNREADABLE
+from rmqctl.findings import Finding, FindingKind, Severity
+from rmqctl.kafka.directory.directory import Partition, place_of
+from rmqctl.kafka.findings.log import (
+    BATCH_CRC,
+    BATCH_CUT,
+    BATCH_LENGTH,
+    BATCH_MAGIC,
+    BATCH_ROOM,
+    BATCH_SIZE,
+    BATCH_TORN_TAIL,
+    BATCH_ZERO_END,
+    BATCH_ZEROS,
+    RECORD_UNREADABLE,
+)
+from rmqctl.kafka.log.block import Block, Gap, GapKind
+
+OF_GAPS: dict[GapKind, FindingKind] = {
+    GapKind.ZEROS: BATCH_ZEROS,
+    GapKind.ZERO_TAIL: BATCH_ROOM,
+    GapKind.SIZE: BATCH_SIZE,
+    GapKind.MAGIC: BATCH_MAGIC,
+    GapKind.CRC: BATCH_LENGTH,
+    GapKind.CUT: BATCH_CUT,
+}
+"""What a gap of the scan is called, where nothing is known of the log around it; see :func:`kind_of_gap`."""
+LEAST_ZEROS = 18
+"""Zeros after the last batch that a broker takes for a batch; it passes over fewer (spec 2)."""
+
+
+def kind_of_gap(gap: Gap, *, is_last: bool, growing: bool) -> FindingKind:
+    """Return what a gap of the scan is called.
+
+    Args:
+        is_last: it lies in the last segment of a log.
+        growing: that log was not stopped in order, so that its end may be torn.
+    """
+    growing = growing and is_last
+    if gap.why is GapKind.CUT and growing and not gap.resumed:
+        return BATCH_TORN_TAIL
+    is_seen = not is_last or gap.end - gap.position >= LEAST_ZEROS
+    if gap.why is GapKind.ZERO_TAIL and not growing and is_seen:
+        return BATCH_ZERO_END
+    return OF_GAPS[gap.why]
 
 
 def block_findings(block: Block, partition: Partition | None) -> Iterator[Finding]:
