@@ -189,7 +189,7 @@ SAID_IN_JSON = re.compile(r"^(> |\*What to do\.\*)")
 def odd_words() -> list[str]:
     """Places where words stand that have a plainer one: pages, docstrings, comments, help texts."""
     found = []
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]:
         for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
             if ODD_WORDS.search(line) and not SAID_IN_JSON.match(line):
                 found.append(f"{page.relative_to(ROOT)}:{number}: {line}")
