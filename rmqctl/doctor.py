@@ -100,6 +100,7 @@ def _start(store: Store) -> dict[str, Any]:
             "error": document.get("error"),
             "lost": document.get("lost", {}),
             "hidden": document.get("hidden", document.get("undispatched", {})),
+            "unknown": document.get("unknown"),
             "harmless": not foreseen.is_no,
         }
 
@@ -109,6 +110,9 @@ def _start_troubles(start: Row) -> Iterator[Row]:
     if not start["starts"]:
         yield {"id": "start", "command": "recover", "message": f"A {release} broker does not start: {start['error']}"}
         return
+    if start["unknown"]:
+        text = f"What a {release} broker serves here cannot be known: {start['unknown']}"
+        yield {"id": "unknown", "command": "recover", "message": text}
     for name, what in (("lost", "loses"), ("hidden", "keeps from its consumers")):
         amount = start[name]
         count = amount.get("messages", amount.get("records", 0))

@@ -51,6 +51,16 @@ DIRECTORY_IDENTITY = declare(
     broker="Does not start.",
     see="spec 1.1",
 )
+DIRECTORY_NODE = declare(
+    "directory.node-id",
+    _E,
+    "The node.id of meta.properties is of no node that the cluster's metadata knows: the metadata is another node's.",
+    "Look whether the wrong volume is mounted, and change nothing then. Where the file was written anew, give it the id of the "
+    "node whose partitions these are (rmqctl metadata).",
+    broker="Waits for the controllers of the metadata log. Where they answer, it is a new broker, and renames the partitions "
+    "to -stray (from 3.7 on).",
+    see="spec 1.1, 1.4",
+)
 DIRECTORY_FOREIGN = declare(
     "directory.foreign-directory",
     _E,
@@ -178,6 +188,16 @@ METADATA_SNAPSHOT = declare(
     "Restore the snapshot from another controller.",
     broker="Cannot load the cluster's metadata.",
     see="spec 10.4",
+)
+METADATA_LOG = declare(
+    "metadata.missing-log",
+    _E,
+    "The metadata log of a KRaft node is in none of the directories that were given, and partitions are.",
+    "Name all log directories of the node: one of them (metadata.log.dir) should have it. Where none does, restore it before a "
+    "broker is started; a broker with controllers on other nodes fetches it from them.",
+    broker="One that is its own only controller begins an empty metadata log, knows no topic, and renames all partitions "
+    "to -stray (from 3.7 on); others fetch it.",
+    see="spec 1.4, 10.4",
 )
 DIFF_PARTITION = declare(
     "diff.partition",

@@ -10,7 +10,7 @@ from functools import cached_property
 from formats.kafka.checkpoint import OffsetCheckpoint, parse_offsets
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties, parse_partition_metadata
 from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition
-from rmqctl.kafka.directory.file_names import REMOTE_CACHE, DirectoryState, FileKind
+from rmqctl.kafka.directory.file_names import METADATA_TOPIC, REMOTE_CACHE, DirectoryState, FileKind
 from rmqctl.kafka.directory.releases import unsupported
 from rmqctl.kafka.loading.checkpoints import read_text
 from rmqctl.kafka.loading.files import Changes, StartFails
@@ -19,7 +19,7 @@ from rmqctl.kafka.loading.load import LoadedPartition, LoadSettings, load
 from rmqctl.kafka.loading.snapshots import EXPIRATION_MS
 from rmqctl.kafka.log.indexes import read_offset_index
 from rmqctl.kafka.recovery.losses import Lost, held_by, lost_of
-from rmqctl.kafka.state.replicas import Replicas, conflicts
+from rmqctl.kafka.state.replicas import Replicas, conflicts, lacks_metadata, unknown_node
 from rmqctl.release import Release
 from rmqctl.text import number_of
 
@@ -77,6 +77,7 @@ class Recovery:
         release: whose rules were followed.
         error: why it does not start, or what takes a directory offline; None where nothing does.
         offline: a directory goes offline.
+        unknown: why it cannot be known which partitions it serves, one phrase; "" where it can.
         partitions: in the order of their names; empty where it does not start.
     """
 
@@ -84,6 +85,7 @@ class Recovery:
     error: str | None = None
     offline: bool = False
     starts: bool = True
+    unknown: str = ""
     partitions: list[RecoveredPartition] = field(default_factory=list)
 
     @property
@@ -93,7 +95,7 @@ class Recovery:
     @property
     def is_harmless(self) -> bool:
         """Whether the broker starts, loses nothing, and serves every partition as before."""
-        return self.starts and not self.offline and self.lost_records == 0 and not self.hidden
+        return self.starts and not (self.offline or self.unknown or self.lost_records or self.hidden)
 
     @property
     def hidden(self) -> list[RecoveredPartition]:
@@ -121,7 +123,11 @@ class Recovery:
                 f"take {count} with {records} of {of} out of service, as -stray, the first {hidden[0].key}: "
                 f"{hidden[0].stray}"
             )
-        return f"{broker} {' and '.join(found)}" if found else ""
+        known = f"{broker} {' and '.join(found)}" if found else ""
+        if not self.unknown:
+            return known
+        unknown = f"what a broker of {self.release} serves of {of} cannot be known: {self.unknown}"
+        return f"{known}; {unknown}" if known else unknown
 
     @property
     def removes(self) -> bool:
@@ -163,8 +169,20 @@ def recover(
     found.starts = found.starts and live > 0
     if not found.starts:
         found.partitions = []
+    elif lacks_metadata(replicas.directories):
+        found.unknown = _unknown(len(replicas.served), release)
     found.partitions.sort(key=lambda p: (p.loaded.partition.topic, p.loaded.partition.partition or 0, p.key))
     return found
+
+
+def _unknown(partitions: int, release: Release) -> str:
+    """Say what the start of a KRaft node depends on where its metadata log is not here."""
+    count = number_of(partitions, "partition")
+    alone = f"renames {count} to -stray" if release >= STRAYS_SINCE else f"serves none of {count}"
+    return (
+        f"no directory that was given has {METADATA_TOPIC}-0, the metadata log that each KRaft node has. A node that "
+        f"is its own only controller begins an empty one and {alone}; any other fetches it from the controllers"
+    )
 
 
 def _identity(directory: LogDirectory) -> MetaProperties | None:
@@ -191,7 +209,7 @@ def _check_identity(replicas: Replicas, release: Release) -> None:
 
 
 def _check_features(replicas: Replicas, release: Release) -> None:
-    """Hold the levels that the cluster has settled on against those that a release supports.
+    """Hold the levels that the cluster has settled on against those of a release, and its nodes against this one.
 
     A snapshot of the metadata that cannot be applied ends a controller, and what it said of features is not known.
     """
@@ -203,6 +221,9 @@ def _check_features(replicas: Replicas, release: Release) -> None:
             raise StartFails(f"snapshot {problem.file} of the metadata cannot be loaded: {problem.message}")
     if why := unsupported(image.features, release):
         raise StartFails(why)
+    for directory in replicas.directories:
+        if why := unknown_node(directory, image):
+            raise StartFails(f"meta.properties has {why}")
 
 
 def _check_names(replicas: Replicas) -> None:

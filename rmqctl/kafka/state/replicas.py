@@ -5,7 +5,7 @@ What the directories say about the release that wrote them last is asked here to
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -188,7 +188,11 @@ def _is_assigned(known: Mapping[str, Any], properties: MetaProperties, image: Me
 
 
 def _nodes(nodes: Sequence[int]) -> str:
-    return f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(map(str, nodes))}"
+    return f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {_listed(nodes)}"
+
+
+def _listed(nodes: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(nodes)))
 
 
 # --- which release wrote them -----------------------------------------------------------------------
@@ -215,6 +219,38 @@ def meta_properties(directory: LogDirectory) -> MetaProperties | None:
     """Return the meta.properties of a directory, as far as it can be read; None where it is not there."""
     file = directory.one(FileKind.META_PROPERTIES)
     return None if file is None else parse_meta_properties(read_text(file))
+
+
+def lacks_metadata(directories: Sequence[LogDirectory]) -> bool:
+    """Whether directories hold partitions of a KRaft node, and none of them the metadata log that each such node has.
+
+    Brokers and controllers keep one in ``metadata.log.dir`` (``KafkaRaftManager``); one of several ``log.dirs`` has it.
+    """
+    properties = (meta_properties(directory) for directory in directories)
+    if not any(found is not None and found.version == 1 for found in properties):
+        return False
+    partitions = [partition for directory in directories for partition in directory.partitions if partition.is_plain]
+    return bool(partitions) and not any(partition.is_metadata_log for partition in partitions)
+
+
+def unknown_node(directory: LogDirectory, image: MetadataImage | None) -> str:
+    """Return why a directory is of a node that its cluster does not know, one phrase; "" where it is not.
+
+    No file but meta.properties has the id of the cluster, so a wrong one cannot be seen in one directory.
+    """
+    properties = meta_properties(directory)
+    if image is None or properties is None or properties.node_id is None:
+        return ""
+    voters = {voter["voterId"] for voter in image.voters} | {*image.quorum}
+    known = {*image.brokers, *image.controllers, *voters}
+    known |= {node for partition in image.partitions.values() for node in partition["replicas"]}
+    if not known or properties.node_id in known:
+        return ""
+    waits = f"waits for {'controller' if len(voters) == 1 else 'controllers'} {_listed(voters)}" if voters else "waits"
+    return (
+        f"node.id {properties.node_id}, and the cluster's metadata knows only {_nodes(sorted(known))}: such a node "
+        f"{waits}, and is a new broker to them, to which none of the partitions here belongs"
+    )
 
 
 DIRECTORY_IDS_SINCE = Release(3, 7, 0)

@@ -189,6 +189,7 @@ def document(found: Recovery) -> Row:
             "records": sum(partition.hidden.records for partition in found.partitions),
             "bytes": sum(partition.hidden.bytes for partition in found.partitions),
         },
+        "unknown": found.unknown or None,
     }
 
 
@@ -237,7 +238,7 @@ def comparison(found: Recovery) -> Row:
         "changed_files": sum(len(change.changed) for change in changes),
         "strays": sum(partition.is_stray for partition in found.partitions),
         "lost_records": found.lost_records,
-        "error": found.error,
+        "error": found.error or found.unknown or None,
     }
 
 
@@ -286,7 +287,11 @@ def _sentences(found: Recovery) -> Iterator[str]:
     loss = number_of(found.lost_records, "record")
     strays = [partition for partition in found.partitions if partition.is_stray]
     hides = f" and takes {number_of(len(strays), 'partition')} out of service" if strays else ""
-    yield f"{broker} starts{',' if hides else ' and'} loses {loss if found.lost_records else 'nothing'}{hides}"
+    if found.unknown:
+        yield f"What a {found.release} broker serves here cannot be known: {found.unknown}"
+        yield f"Of the logs it cuts {loss if found.lost_records else 'nothing'}{hides}"
+    else:
+        yield f"{broker} starts{',' if hides else ' and'} loses {loss if found.lost_records else 'nothing'}{hides}"
     for partition in found.partitions:
         stop = partition.loaded.stopped_by
         if stop is not None:

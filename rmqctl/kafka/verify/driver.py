@@ -17,7 +17,7 @@ import numpy as np
 
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.directory import LogDirectory, Partition, Segment
-from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
+from rmqctl.kafka.directory.file_names import METADATA_TOPIC, DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.state.metadata import MetadataImage
@@ -158,7 +158,11 @@ class Verification:
         self.bytes = sum(max(log.size, 0) for p in partitions for log in p.logs)
         if not self.selection:
             yield from state.check_directory(directory)
+            if not any(topic == METADATA_TOPIC for topic, _ in self.elsewhere):
+                yield from state.check_metadata_is_here(directory)
         image = self.image = self.image or state.read_image(directory, checkpoints)
+        if not self.selection:
+            yield from state.check_node(directory, image)
         here = {(p.topic, p.partition) for p in directory.partitions} | self.elsewhere
         gone = list(gone_of(directory, checkpoints, image, here))
         emptied = {one.partition.directory: one for one in gone if one.partition is not None}

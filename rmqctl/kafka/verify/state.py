@@ -10,7 +10,7 @@ from formats.kafka.checkpoint import EpochCheckpoint
 from formats.kafka.directory_files import parse_meta_properties, parse_quorum_state
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition
-from rmqctl.kafka.directory.file_names import CHECKPOINTS, LONG_MAX, DirectoryState, FileKind
+from rmqctl.kafka.directory.file_names import CHECKPOINTS, LONG_MAX, METADATA_TOPIC, DirectoryState, FileKind
 from rmqctl.kafka.findings.derived import EPOCH_BATCHES, EPOCH_BEYOND_END, EPOCH_MISSING, EPOCH_ORDER, EPOCH_UNREADABLE
 from rmqctl.kafka.findings.directory import (
     CHECKPOINT_BEYOND_END,
@@ -25,6 +25,7 @@ from rmqctl.kafka.findings.directory import (
     DIRECTORY_LOST,
     DIRECTORY_LOST_LOG,
     DIRECTORY_NAME,
+    DIRECTORY_NODE,
     DIRECTORY_ORPHAN,
     DIRECTORY_OTHER,
     DIRECTORY_OTHER_ID,
@@ -32,6 +33,7 @@ from rmqctl.kafka.findings.directory import (
     DIRECTORY_SWAP,
     DIRECTORY_TOPIC_ID,
     FILE_UNREADABLE,
+    METADATA_LOG,
     METADATA_REPLAY,
     METADATA_SNAPSHOT,
     QUORUM_STATE,
@@ -40,7 +42,7 @@ from rmqctl.kafka.findings.log import SEGMENT_MISSING
 from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
 from rmqctl.kafka.state.partition_state import PartitionLog
-from rmqctl.kafka.state.replicas import Gone
+from rmqctl.kafka.state.replicas import Gone, lacks_metadata, unknown_node
 from rmqctl.kafka.verify.log import LogCheck
 from rmqctl.kafka.verify.producers import COORDINATED
 from rmqctl.kafka.verify.sound import SoundLog
@@ -284,6 +286,19 @@ def is_compacted(partition: Partition, checkpoints: Checkpoints, image: Metadata
     policy = "" if image is None else image.configs.get(("topic", partition.topic), {}).get("cleanup.policy", "")
     cleaned = checkpoints.of(FileKind.CLEANER_OFFSETS).offsets
     return "compact" in policy or (partition.topic, partition.partition) in cleaned
+
+
+def check_metadata_is_here(directory: LogDirectory) -> Iterator[Finding]:
+    """Check that a KRaft node that has partitions has the metadata log, too."""
+    if lacks_metadata([directory]):
+        name = f"{METADATA_TOPIC}-0/"
+        yield Finding(METADATA_LOG, name, 0, 0, "it is not there, and no other directory that was given has it")
+
+
+def check_node(directory: LogDirectory, image: MetadataImage | None) -> Iterator[Finding]:
+    """Check that the cluster knows the node to which a directory belongs."""
+    if why := unknown_node(directory, image):
+        yield Finding(DIRECTORY_NODE, FileKind.META_PROPERTIES, 0, 0, why)
 
 
 def check_metadata(partition: Partition, image: MetadataImage, *, damaged: bool) -> Iterator[Finding]:

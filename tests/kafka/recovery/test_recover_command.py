@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from tests.conftest import Rmqctl
 
-KEYS = ["release", "starts", "error", "partitions", "lost", "offline", "hidden"]
+KEYS = ["release", "starts", "error", "partitions", "lost", "offline", "hidden", "unknown"]
 CHANGES = ("deleted_files", "created_files", "changed_files")
 PARTITION_KEYS = [
     "log_start_offset", "log_end_offset", "segments", "recovered_segments", "stopped_by", "deleted_files",
@@ -202,3 +203,62 @@ def test_a_metadata_snapshot_without_bytes_ends_the_start(rmqctl: Rmqctl, tmp_pa
     rmqctl("repair", root, *only)
     assert not snapshot.exists()
     assert _document(rmqctl, root, exit_code=0)["starts"] is True
+
+
+def test_without_the_metadata_log_nobody_knows_what_a_node_serves(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """A 4.3.1 node that was its own controller renamed all 38 partitions to -stray."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    shutil.move(root / "__cluster_metadata-0", tmp_path / "kept")
+    found = _document(rmqctl, root, exit_code=1)
+    assert found["starts"] is True and "renames 38 partitions to -stray" in found["unknown"]
+    assert rmqctl("recover", root).stdout.startswith("What a 4.4.0 broker serves here cannot be known: ")
+    checked = json.loads(rmqctl("verify", root, "-o", "json").stdout)
+    assert [row["file"] for row in checked["findings"] if row["severity"] == "error"] == ["__cluster_metadata-0/"]
+    assert checked["start"]["unknown"] == found["unknown"]
+    repair = rmqctl("repair", root)
+    assert repair.exit_code == 1 and "nothing is wrong" not in repair.stdout
+    doctor = rmqctl("doctor", root)
+    assert doctor.exit_code == 1 and "loses nothing" not in doctor.stdout
+    assert "cannot be known" in " ".join(doctor.stdout.split())
+
+
+def test_the_metadata_log_may_lie_in_another_directory_of_the_node(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root, other = golden.unpack("4.3.1-clean", tmp_path), tmp_path / "other"
+    other.mkdir()
+    shutil.move(root / "__cluster_metadata-0", other / "__cluster_metadata-0")
+    for name in (".kafka_cleanshutdown", "meta.properties"):
+        shutil.copy(root / name, other / name)
+    properties = other / "meta.properties"
+    properties.write_text(properties.read_text().replace("B6NTxvZuSvW2fteR-oxp4Q", "C6NTxvZuSvW2fteR-oxp4Q"))
+    found = _document(rmqctl, f"{root},{other}", exit_code=0)
+    assert (found["unknown"], found["hidden"]["records"]) == (None, 0)
+    assert rmqctl("verify", f"{root},{other}").exit_code == 0
+    missing = "metadata.missing-log"
+    assert missing in rmqctl("repair", root, "-o", "json").stdout
+    assert missing not in rmqctl("repair", root, "--from", other, "-o", "json").stdout
+
+
+def test_a_directory_that_was_only_formatted_lacks_nothing(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    shutil.copy(golden.pristine("4.3.1-clean") / "meta.properties", tmp_path)
+    assert _document(rmqctl, tmp_path, exit_code=0)["unknown"] is None
+    assert rmqctl("verify", tmp_path).exit_code == 0
+
+
+def test_a_node_that_the_metadata_does_not_know_does_not_start(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """Nodes of 3.9.2 and 4.3.1, as controller and as broker alone, wait for node 1 and rename nothing."""
+    for name in ("3.9.2-clean", "4.3.1-clean"):
+        root = golden.unpack(name, tmp_path)
+        properties = root / "meta.properties"
+        properties.write_text(properties.read_text().replace("node.id=1", "node.id=7"))
+        found = _document(rmqctl, root, exit_code=1)
+        assert found["starts"] is False and "knows only node 1: such a node waits for controller 1" in found["error"]
+        rows = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+        assert [row["id"] for row in rows if row["severity"] == "error"] == ["directory.node-id"]
+
+
+def test_another_cluster_id_in_one_directory_does_no_harm(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """No other file has it: a 3.9.2 node starts and serves all its partitions."""
+    root = golden.unpack("3.9.2-clean", tmp_path)
+    properties = root / "meta.properties"
+    properties.write_text(properties.read_text().replace("AbCdEfGhQxSTU", "ZZZZEfGhQxSTU"))
+    assert _document(rmqctl, root, exit_code=0)["hidden"]["records"] == 0
