@@ -33,6 +33,8 @@ BARE: dict[str, dict[str, str]] = {"rocketmq": {"body": "none"}}
 """Options that a format has where neither they nor columns are given: nobody asked for bodies, so they are not read."""
 
 EARLIEST, LATEST = "earliest", "latest"
+MARKS = "marks"
+"""The key of an offset of a stream, beside its places, with their marks."""
 SMALLEST_SPLIT, LARGEST_SPLIT = 32 << 20, 256 << 20
 _SPLITS_PER_CORE, _FEW_CORES = 2, 2
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -44,6 +46,9 @@ _DATED = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]|$)")
 Places = dict[str, int]
 """How far a log is read: offsets, by the name of what they count in. JSON has them as they are."""
 
+Marks = dict[str, str]
+"""What lies in front of places, by the names of the places: text that nothing else in front of them has."""
+
 
 class BadOption(RmqctlError, ValueError):
     """An option of a table that is not known, or has no such value."""
@@ -54,6 +59,24 @@ class BadOption(RmqctlError, ValueError):
 
 class LostMessages(RmqctlError):
     """The log no longer holds what was to be read next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A log that is no longer the one that was read up to a place.
+
+    Attributes:
+        name, place: up to where it was read.
+        what: became of it, a sentence without its end.
+        go_on: the first place from which on it was not read, as nearly as that can be known.
+        is_gone: no log of this name is left.
+    """
+
+    name: str
+    place: int
+    what: str
+    go_on: int
+    is_gone: bool = False
 
 
 # --- what a family brings -----------------------------------------------------------------------------
@@ -117,6 +140,19 @@ class Log(Protocol):
             known: places that this function gave before; what lies before them is not looked at again.
             most_bytes: of log from ``known`` on; at least one row is given where one is there.
             growing: somebody may be writing.
+        """
+        ...
+
+    def marks(self, places: Places) -> Marks:
+        """Return what lies in front of places now; nothing for those where nothing does, or nothing readable."""
+        ...
+
+    def changes(self, places: Places, marks: Marks) -> list[Change]:
+        """Return where the log is no longer the one that was read up to some places: it ends before them, or something
+        else lies in front of them. A place up to which all was deleted since is none.
+
+        Args:
+            marks: what :meth:`marks` gave for the places when they were read; a place without one is taken as it is.
         """
         ...
 
@@ -559,6 +595,7 @@ def _start_offset(text: str) -> str | int | Places:
     import orjson
 
     found = orjson.loads(text)
+    found.pop(MARKS, None)  # copied from a checkpoint
     if not all(isinstance(value, int) for value in found.values()):
         raise ValueError("give numbers by name")
     return dict(found)

@@ -11,6 +11,7 @@ same.
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +26,9 @@ from rmqctl.tables import (
     EARLIEST,
     FORMATS,
     LATEST,
+    MARKS,
     BadOption,
+    Change,
     Log,
     LostMessages,
     Places,
@@ -61,6 +64,10 @@ def settle() -> None:
 # --- following a log that grows ---------------------------------------------------------------------
 
 
+Offset = dict[str, Any]
+"""Places as a stream keeps them; by the key :data:`~rmqctl.tables.MARKS` what lay in front of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Following:
     """The rows of a log as they come."""
@@ -69,50 +76,91 @@ class Following:
     log: Log
     start: StreamStart
 
-    def first(self) -> Places:
-        """Return the places to begin at.
+    def first(self) -> Offset:
+        """Return where to begin.
 
         Raises:
             BadOption: it was given places that the log does not have.
         """
         wanted = self.start.offset
         if wanted == LATEST:
-            return self.log.end()
+            return self._marked(self.log.end())
         begin = self.log.begin()
         if wanted == EARLIEST:
-            return begin
+            return self._marked(begin)
         if isinstance(wanted, dict):
             unknown = set(wanted) - set(begin)
             if unknown:
                 raise BadOption(
                     f"startingOffset names {min(unknown)}, and there is no such log; there are {', '.join(begin)}"
                 )
-            return begin | wanted
-        return {name: max(int(wanted), 0) for name in begin}
+            return self._marked(begin | wanted)
+        return self._marked({name: max(int(wanted), 0) for name in begin})
 
-    def latest(self, known: Places, most_bytes: int | None = None) -> Places:
-        """After the last whole row; with ``most_bytes`` after the last of those that fit, at least one."""
-        return self.log.end(known, most_bytes)
+    def latest(self, known: Offset, most_bytes: int | None = None) -> Offset:
+        """After the last whole row; with ``most_bytes`` after the last of those that fit, at least one.
 
-    def parts(self, start: Places, end: Places) -> list[Any]:
+        Where the log was cut since ``known`` and rows may be lost, without ``failOnDataLoss``, it is where to go on.
+
+        Raises:
+            LostMessages: the log is no longer the one that was read up to ``known``.
+        """
+        places = places_of(known)
+        begin = self.log.begin()
+        if MARKS not in known and any(place > begin.get(name, place) for name, place in places.items()):
+            warnings.warn(
+                f"the offset of this stream of {self.path} is of an earlier release: whether the log was cut in front "
+                "of it cannot be told",
+                stacklevel=2,
+            )
+        changed = self._changed(known)
+        for change in changed:
+            warnings.warn(f"{change.what}; the stream goes on at {change.go_on}", stacklevel=2)
+        going_on = places | {change.name: change.go_on for change in changed}
+        return self._marked(going_on if going_on != places else self.log.end(places, most_bytes))
+
+    def parts(self, start: Offset, end: Offset) -> list[Any]:
         """Return the parts between two places.
 
         Raises:
-            LostMessages: files below ``start`` that were not read are gone.
+            LostMessages: files below ``start`` that were not read are gone, or the log was cut.
         """
+        low, high = places_of(start), places_of(end)
         begin = self.log.begin()
-        for name, low in start.items():
-            lost = low < begin.get(name, low) and low < end.get(name, low)
+        for name, place in low.items():
+            lost = place < begin.get(name, place) and place < high.get(name, place)
             if lost and self.start.fail_on_loss:
                 raise LostMessages(
-                    f"the log of {self.path} begins at {name} {begin[name]}, but was read up to {low} only: files in "
+                    f"the log of {self.path} begins at {name} {begin[name]}, but was read up to {place} only: files in "
                     "between were deleted; set the option failOnDataLoss to false to go on after them"
                 )
-        return self.log.parts(start, end)
+        self._changed(end)  # what lies in front of it is then the same, back to the start
+        return self.log.parts(low, high)
 
     def read(self, part: Any) -> Iterator[pa.RecordBatch]:
         """Return the wanted rows of one part."""
         return self.log.read(part)
+
+    def _marked(self, places: Places) -> Offset:
+        return {**places, MARKS: self.log.marks(places)}
+
+    def _changed(self, offset: Offset) -> list[Change]:
+        """Return what became of the log since an offset was noted.
+
+        Raises:
+            LostMessages: something, and that is to end the stream.
+        """
+        changed = self.log.changes(places_of(offset), offset.get(MARKS, {}))
+        if changed and self.start.fail_on_loss:
+            raise LostMessages(
+                f"{self.path}: {changed[0].what}. What was written since may have gone unread; begin anew with another "
+                f"checkpoint, or set the option failOnDataLoss to false to go on at {changed[0].go_on}"
+            )
+        return changed
+
+
+def places_of(offset: Offset) -> Places:
+    return {name: place for name, place in offset.items() if name != MARKS}
 
 
 # --- spark ------------------------------------------------------------------------------------------
@@ -213,22 +261,22 @@ class StreamReader(DataSourceStreamReader):
     def __init__(self, stream: Following, schema: StructType) -> None:
         self._stream, self._schema = stream, schema
 
-    def initialOffset(self) -> Places:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         return self._stream.first()
 
-    def latestOffset(self, start: Places, limit: ReadLimit) -> Places:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         return self._stream.latest(start, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         most = self._stream.start.most_bytes
         return ReadAllAvailable() if most is None else ReadMaxBytes(most)
 
-    def partitions(self, start: Places, end: Places) -> list[InputPartition]:
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         return [TablePart(part) for part in self._stream.parts(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, TablePart):
             yield from _conformed(self._stream.read(partition.value), self._schema)
 
-    def commit(self, end: Places) -> None:
+    def commit(self, end: Offset) -> None:
         """Nothing to be done: the log is not ours to shorten."""

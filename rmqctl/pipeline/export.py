@@ -27,7 +27,7 @@ from rmqctl.pipeline.export_manifest import (
 )
 from rmqctl.pipeline.export_task import NOTE_SCHEMA, ExportTask, columns_to_read
 from rmqctl.pipeline.outputs import Output
-from rmqctl.tables import Places, Tables
+from rmqctl.tables import Change, Places, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,7 +109,7 @@ class Export:
         layout = self._layout(cores, log.size)
         end = log.end(growing=log.is_running)
         filters = orjson.loads(orjson.dumps(self.store.described()))
-        made = Manifest(self.store.path, layout, filters, log.begin(), end)
+        made = Manifest(self.store.path, layout, filters, log.begin(), end, log.marks(end))
         made.replaces = self.choices.overwrite
         if self.before is not None:
             made.generation = self.before.generation + 1
@@ -129,20 +129,26 @@ class Export:
                 f"{self.output.shown()} was exported with other options ({_difference(before, made)}); "
                 "repeat those, or add --overwrite to export all of it again"
             )
-        for name, end in before.end.items():
-            now = made.end.get(name, end)
-            if now < end:
-                raise Refused(
-                    f"the log of {self.store.path} ends at {name} {now}, before {end} where the last export ended; "
-                    "it is another store, or it was cut: add --overwrite to export it again"
-                )
-        return replace(made, layout=kept, start=made.start | before.end, end=before.end | made.end)
+        for change in self._changes(before):
+            raise Refused(
+                f"{self.store.path} is not what {self.output.shown()} was exported from: {change.what}; "
+                "add --overwrite to export all of it again"
+            )
+        start, end = made.start | before.end, before.end | made.end
+        return replace(made, layout=kept, start=start, end=end, marks=before.marks | made.marks)
 
     def _is_same(self, pending: Manifest, made: Manifest) -> bool:
         """Whether a plan is that of the same export, made when the log was shorter."""
         size = self.choices.split_size or pending.layout.split_size
-        now = replace(made, layout=replace(made.layout, split_size=size), end=pending.end, directory=pending.directory)
-        return pending == now and all(end <= made.end.get(name, -1) for name, end in pending.end.items())
+        layout = replace(made.layout, split_size=size)
+        now = replace(made, layout=layout, end=pending.end, marks=pending.marks, directory=pending.directory)
+        return pending == now and not self._changes(pending)
+
+    def _changes(self, known: Manifest) -> list[Change]:
+        """Return where the log was cut, or is another, since its rows up to the end of a manifest were there. What was
+        exported of a partition that is gone stays.
+        """
+        return [change for change in self.log.changes(known.end, known.marks) if not change.is_gone]
 
     def _layout(self, cores: int, size: int) -> ExportLayout:
         choices, log = self.choices, self.log
@@ -201,6 +207,8 @@ class Export:
         if self.before is not None and not plan.replaces:
             files = [*self.output.kept(self.before.files, plan.directory), *files]
             start = plan.start | self.before.start
+        for change in self._changes(plan):
+            raise Refused(f"{self.store.path} changed while it was exported: {change.what}; give the command again")
         rows, size = sum(f.rows for f in files), sum(f.size for f in files)
         whole = replace(plan, start=start, files=files, rows=rows, size=size)
         self._check_unchanged()

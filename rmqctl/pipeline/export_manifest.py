@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from rmqctl.errors import Refused
-from rmqctl.tables import Places
+from rmqctl.tables import Marks, Places
 
 DATA = "data"
 """Where the files of the newest export are, on file systems that have links."""
@@ -130,6 +130,7 @@ class Manifest:
     Attributes:
         source: the store, as given.
         start, end: every wanted row between these places is in the files.
+        marks: what lay in front of ``end``; an export of an earlier release has none.
         filters: of the rows, as its family has them.
         generation: 1 for the first export into an output, one more for each that follows it.
         replaces: nothing of what was there before stays.
@@ -141,6 +142,7 @@ class Manifest:
     filters: dict[str, Any]
     start: Places
     end: Places
+    marks: Marks = field(default_factory=dict)
     rows: int = 0
     size: int = 0
     files: list[ExportedFile] = field(default_factory=list)
@@ -193,6 +195,6 @@ class Manifest:
 
 def directory_of(plan: Manifest, prefix: str) -> str:
     """Where the files of a plan go: a name of its own, and the same when the same plan is made again."""
-    facts = (plan.source, asdict(plan.layout), plan.filters, plan.start, plan.end, plan.replaces)
+    facts = (plan.source, asdict(plan.layout), plan.filters, plan.start, plan.end, plan.marks, plan.replaces)
     digest = sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:8]
     return f"{prefix}{plan.generation}-{digest}"

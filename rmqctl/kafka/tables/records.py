@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from rmqctl.errors import WrongUsage
+from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.state.partition_state import PartitionLog, Visible, view_of
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.tables.columns import BATCH_SCHEMA, RECORD_SCHEMA, batches_of, chosen_schema, rows_of
 from rmqctl.kafka.tables.stretches import NO_END, Division, KafkaFilter, Stretch, grouped, segments_of
 from rmqctl.opening import open_store
-from rmqctl.tables import Order, Places, flag, level, names, options_of, split_size, usual_split_size
+from rmqctl.tables import Change, Marks, Order, Places, flag, level, names, options_of, split_size, usual_split_size
 
 _BODIES = ("decompressed", "none")
 
@@ -244,6 +245,15 @@ class RecordLog:
                 found[label] = _within(logs[label], low, found[label], most_bytes // len(news))
         return found
 
+    def marks(self, places: Places) -> Marks:
+        logs = {log.partition.label: log for log in self.options.logs()}
+        return {name: str(_Mark.of(logs[name], place)) for name, place in places.items() if name in logs}
+
+    def changes(self, places: Places, marks: Marks) -> list[Change]:
+        logs = {log.partition.label: log for log in self.options.replicas().all}
+        found = (_change(name, logs.get(name), place, marks.get(name)) for name, place in places.items())
+        return [change for change in found if change is not None]
+
     def parts(self, start: Places, end: Places, size: int | None = None) -> list[Stretch]:
         options, found = self.options, []
         wanted = size or options.split_size
@@ -272,6 +282,81 @@ class RecordLog:
                     yield rows_of(records, part.place, schema).take(pa.array(np.argsort(codes, kind="stable")))
                     continue
             yield rows_of(records, part.place, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What distinguishes the last batch in front of an offset from any other that may lie there later.
+
+    Attributes:
+        topic_id: of the partition; empty where nothing says it.
+        last: offset of the batch; -1 where there is none, and no epoch and CRC.
+        epoch: of the leader that wrote it.
+        crc: of the batch.
+    """
+
+    topic_id: str
+    last: int = -1
+    epoch: int = -1
+    crc: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.topic_id}/{self.last}/{self.epoch}/{self.crc}"
+
+    @classmethod
+    def read(cls, text: str) -> _Mark:
+        """Return what its text says.
+
+        Raises:
+            ValueError: it is none.
+        """
+        topic_id, *numbers = text.split("/")
+        return cls(topic_id, *map(int, numbers))
+
+    @classmethod
+    def of(cls, log: PartitionLog, offset: int) -> _Mark:
+        """Return the mark in front of an offset."""
+        found = cls(log.topic_id or "")
+        for segment in reversed(segments_of(log)):
+            if segment.base >= offset:
+                continue
+            for block in segment.scanned(segment.position(offset - 1)):
+                before = np.flatnonzero((block["last_offset"] < offset) & block.crc_ok)
+                if len(before):
+                    facts = (block["last_offset"], block["partition_leader_epoch"], block["crc"])
+                    found = cls(found.topic_id, *(int(column[before[-1]]) for column in facts))
+                if len(before) < len(block):
+                    break
+            if found.last >= 0:
+                break
+        return found
+
+
+def _change(name: str, log: PartitionLog | None, place: int, text: str | None) -> Change | None:
+    """Return what became of a partition that was read up to a place, None where it is the same."""
+    if log is None:
+        return Change(name, place, f"the partition {name} is no longer here", place, is_gone=True)
+    known = None if text is None else _Mark.read(text)
+    if known is not None and known.topic_id and log.topic_id and known.topic_id != log.topic_id:
+        return Change(name, place, f"the topic of {name} was deleted and made again", _begin(log))
+    if place <= _begin(log):
+        return None
+    now = _Mark.of(log, place)
+    end = place if log.segments and log.segments[-1].base >= place else _end(log, max(now.last, 0), growing=False)
+    if end < place:
+        return Change(name, place, f"the partition {name} ends at {end} now, before {place}: it was cut", end)
+    if known is None or known.last < 0 or now == replace(known, topic_id=now.topic_id) or _is_cleaned(log):
+        return None
+    # where leaders changed, their epochs tell how much of the old log is left (KIP-279)
+    begins = [one.start_offset for one in log.leader_epochs.entries if one.epoch > known.epoch]
+    go_on = max(min([place, *begins]), _begin(log))
+    what = f"another batch lies in front of offset {place} of {name} now: the partition was cut and grew again"
+    return Change(name, place, what, go_on)
+
+
+def _is_cleaned(log: PartitionLog) -> bool:
+    """Whether compaction may change what lies in a partition (`LogCleaner`)."""
+    return (log.checkpoints.offset(FileKind.CLEANER_OFFSETS, log.partition) or 0) > 0
 
 
 def _begin(log: PartitionLog) -> int:

@@ -257,7 +257,7 @@ def walk_file(
         source.close()
 
 
-_LOOK_BACK = 1 << 20, 16 << 20
+LOOK_BACK = 1 << 20, 16 << 20
 """Bytes in front of a place in which a record should begin: the usual way, and with the largest messages."""
 
 
@@ -279,7 +279,7 @@ def _note_last(file: StoreFile, stop: int | None, lead: int, state: LogState) ->
     end = file.size if stop is None else stop
     source = file.open()
     try:
-        for reach in _LOOK_BACK:
+        for reach in LOOK_BACK:
             for block in scan(source, Extent(file.name, file.base, max(end - reach, 0), stop, lead=lead)):
                 _note(block, state)
             if state.records or end <= reach:
@@ -358,14 +358,14 @@ def _goes_on(context: FileContext, source: ByteSource, front: int, after: int) -
     """
     file, room, times = context.file, after - front, list[int]()
     due: dict[tuple[bytes, int], int] = {}
-    near = Extent(file.name, file.base, max(front - _LOOK_BACK[0], 0), front, lead=file.lead)
+    near = Extent(file.name, file.base, max(front - LOOK_BACK[0], 0), front, lead=file.lead)
     for block in scan(source, near):
         due.update((key, offset + 1) for key, offset in _places(block))
         times += block["store_timestamp"][block["physical_offset"] == block.physical].tolist()
         room += sum(min(gap.end, front) - gap.position for gap in block.gaps)
     for other in context.before[: 0 if due else 1]:
         with closing(other.open()) as earlier:
-            near = Extent(other.name, other.base, max(other.size - _LOOK_BACK[0], 0), lead=other.lead)
+            near = Extent(other.name, other.base, max(other.size - LOOK_BACK[0], 0), lead=other.lead)
             for block in scan(earlier, near):
                 due.update((key, offset + 1) for key, offset in _places(block))
                 times += block["store_timestamp"].tolist()

@@ -18,9 +18,9 @@ from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.tables.columns import BodyOption, TableOptions
 from rmqctl.rocketmq.tables.messages import MessageBatches, message_schema
-from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, log_of, log_splits, log_tip, walk_split
+from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, log_of, log_splits, log_tip, mark_in_front, walk_split
 from rmqctl.rocketmq.verify.splits import Split
-from rmqctl.tables import BadOption, Order, Places, usual_split_size
+from rmqctl.tables import BadOption, Change, Marks, Order, Places, usual_split_size
 
 
 def needed(splits: Sequence[Split], wanted: Filter) -> list[Split]:
@@ -149,6 +149,22 @@ class MessageLog:
                 place = first_record(Split(context, at, None))
                 return min(file.base + (file.size if place is None else place), tip)
         return tip
+
+    def marks(self, places: Places) -> Marks:
+        mark = mark_in_front(self.options.store(), places[_PLACE])
+        return {} if mark is None else {_PLACE: mark}
+
+    def changes(self, places: Places, marks: Marks) -> list[Change]:
+        store, place = self.options.store(), places[_PLACE]
+        tip = log_tip(store, growing=False)
+        if tip < place:
+            what = f"the log ends at {tip} now, before {place}: it was cut, or this is another store"
+            return [Change(_PLACE, place, what, tip)]
+        known = marks.get(_PLACE)
+        if known is None or place <= log_of(store).min_offset or mark_in_front(store, place) == known:
+            return []
+        what = f"another record lies in front of {place} now: the log was cut and grew again, or this is another store"
+        return [Change(_PLACE, place, what, place)]
 
     def parts(self, start: Places, end: Places, size: int | None = None) -> list[Split]:
         store, low, high = self.options.store(), start[_PLACE], end[_PLACE]

@@ -14,8 +14,9 @@ from rmqctl.files.tree import ForgivingTree
 from rmqctl.parallel import note
 from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL
 from rmqctl.rocketmq.log.block import Block
-from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, resume_state, walk_file
+from rmqctl.rocketmq.log.commitlog import LOOK_BACK, CommitLog, FileContext, LogBlock, resume_state, walk_file
 from rmqctl.rocketmq.log.crc import body_crcs
+from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.ranges import late_start, log_end
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.splits import Split, splits_of
@@ -166,3 +167,25 @@ def _is_complete(block: Block) -> bool:
     at = int(one.properties_at[0])
     properties = one.data[at : at + int(one.properties_size[0])]
     return int(body_crcs(one)[0]) == int(one["body_crc"][0]) and bool((properties != 0).all())
+
+
+def mark_in_front(store: RocketMQStore, offset: int) -> str | None:
+    """Return what distinguishes the last record in front of a physical offset from any that may lie there later: its
+    own physical offset, its time, its queue offset and the CRC of its body; None where no record lies near.
+    """
+    file = next((file for file in reversed(store.log_files) if file.base < offset), None)
+    if file is None:
+        return None
+    stop, source, found = min(offset - file.base, file.size), file.open(), None
+    try:
+        for reach in LOOK_BACK:
+            extent = Extent(file.name, file.base, max(stop - reach, 0), stop, lead=file.lead)
+            for block in scan(source, extent):
+                if len(block):
+                    facts = (block.physical, block["store_timestamp"], block["queue_offset"], block["body_crc"])
+                    found = ":".join(str(int(column[-1])) for column in facts)
+            if found is not None or stop <= reach:
+                break
+    finally:
+        source.close()
+    return found
