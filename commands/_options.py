@@ -187,7 +187,7 @@ max_body_option = click.option(
 as_found_option = click.option(
     "--as-found",
     is_flag=True,
-    help="Take the queues as their files lie; default: as a broker has them once it has started on the store.",
+    help="RocketMQ: take the queues as their files lie; default: as a broker has them once it has started.",
 )
 """Gives the command ``as_found``."""
 

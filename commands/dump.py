@@ -42,7 +42,7 @@ from rmqctl.release import Release
 @click.option(
     "--pending",
     type=click.Choice(["timer", "transaction", "pop", "delay"]),
-    help="Show what the broker still has to deliver, from files or RocksDB.",
+    help="RocketMQ: what the broker still has to deliver, from files or RocksDB.",
 )
 @click.option(
     "--processes", type=click.IntRange(min=1), help="Kafka: processes that share large logs; default: by size."
@@ -107,10 +107,15 @@ def command(
     if out.kind == "kafka-dump-log" or official:
         _write_official(out, found.dump(filters, rendering, as_release=as_release, official=official))
         return
-    more: dict[str, Any] = {"read_committed": True} if read_committed else {}
-    more |= {} if pending is None else {"pending": pending}
-    more |= {} if processes is None else {"processes": processes}
-    answer = found.dump(filters, rendering, as_release=as_release, follow=follow, **more)
+    answer = found.dump(
+        filters,
+        rendering,
+        as_release=as_release,
+        follow=follow,
+        pending=pending,
+        read_committed=read_committed,
+        processes=processes,
+    )
     form = _formatter(answer, format_string)
     try:
         with showing(answer):

@@ -27,7 +27,7 @@ _FOREVER = (1 << 63) - 1
 
 @click.command("query-key")
 @store_options_with_words("PATH... [TOPIC] [KEY]", 2)
-@click.option("--unique", is_flag=True, help="KEY is a unique key (UNIQ_KEY) instead of one of KEYS.")
+@click.option("--unique", is_flag=True, help="RocketMQ: KEY is a unique key (UNIQ_KEY) instead of one of KEYS.")
 @click.option("--begin", type=Instant(), default=0, help="Stored at this time or later, as the index has it (s).")
 @click.option("--end", type=Instant(), default=_FOREVER, help="Stored at this time or before.")
 @click.option(
@@ -37,7 +37,9 @@ _FOREVER = (1 << 63) - 1
     show_default="64; Kafka: all",
     help="Candidates at most.",
 )
-@click.option("--raw", is_flag=True, help="All candidates that can be read, other keys of the same hash included.")
+@click.option(
+    "--raw", is_flag=True, help="RocketMQ: all candidates that can be read, other keys of the same hash included."
+)
 @click.option("--scan", is_flag=True, help="Read the log instead of the index: finds what no index holds.")
 @click.option("--latest", is_flag=True, help="Kafka: only the last record of the key, as compaction keeps it.")
 @click.option("--processes", type=click.IntRange(min=1), help="Processes that --scan uses; default: all cores.")

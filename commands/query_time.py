@@ -28,7 +28,7 @@ from rmqctl.release import Release
     type=click.Choice(["lower", "upper"]),
     default="lower",
     show_default=True,
-    help="The first message of the time or later, or the last one of the time or earlier.",
+    help="RocketMQ: the first message of the time or later, or the last one of the time or earlier.",
 )
 @click.option("--explain", is_flag=True, help="Every step, and one sentence why the answer is what it is.")
 @click.option("--body", is_flag=True, help="Add the body, decompressed.")

@@ -26,14 +26,14 @@ from commands._types import refuse
     type=click.Choice(["placeholder", "accept"]),
     default="placeholder",
     show_default=True,
-    help="A body that nothing heals: replaced, or kept as it is with a new CRC.",
+    help="RocketMQ: a body that nothing heals: replaced, or kept as it is with a new CRC.",
 )
 @click.option(
     "--neutralize",
     type=click.IntRange(min=0),
     multiple=True,
     metavar="OFFSET",
-    help="Replace the message at this physical offset by a placeholder; repeatable.",
+    help="RocketMQ: replace the message at this physical offset by a placeholder; repeatable.",
 )
 @click.option(
     "--abort-transaction",

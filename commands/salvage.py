@@ -9,7 +9,7 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, as_release_option, output_option, owner_option, store_options
+from commands._options import StoreOptions, as_release, output_option, owner_option, store_options
 from commands._types import LocalPath, QueueName
 
 if TYPE_CHECKING:
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 @click.argument("others", nargs=-1, metavar="[PATH]...")
 @click.argument("into", type=LocalPath())
 @click.option("--from", "--replica", "replicas", multiple=True, metavar="STORE", help="A further source; repeatable.")
-@click.option("--stale", is_flag=True, help="Take old records after the end of the log, too: what a cut left there.")
-@click.option("--renumber", is_flag=True, help="Count every queue from 0; default: queue offsets are kept.")
+@click.option(
+    "--stale", is_flag=True, help="RocketMQ: take old records after the end of the log, too: what a cut left there."
+)
+@click.option("--renumber", is_flag=True, help="RocketMQ: count every queue from 0; default: queue offsets are kept.")
 @click.option("--deleted", is_flag=True, help="Kafka: take directories that wait to be deleted (-delete), too.")
 @click.option("--stray", is_flag=True, help="Kafka: take directories that the cluster had no use for (-stray), too.")
 @click.option(
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     help="Kafka: the partition of files that lie in no partition's directory.",
 )
 @click.option("--as-topic-files", is_flag=True, help="Kafka: only the partitions, for a cluster that is there.")
-@as_release_option
+@as_release("Kafka: write for a broker of this release, such as 3.9.2; default: that which the sources show.")
 @owner_option
 @output_option()
 def command(

@@ -1,6 +1,7 @@
 """A store and what can be asked of it: one method a verb, the same for every family.
 
-What a family cannot do it leaves to :class:`Store`, which refuses it with one sentence.
+A method makes the question of its verb (:mod:`rmqctl.questions`); the family answers it by the method of the same name
+with ``answer_`` before it. What a family does not have is refused here, with one sentence.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from rmqctl import questions
 from rmqctl.answer import DRY_RUN, Answer, HexAnswer, Intent, Proposal
 from rmqctl.errors import Refused, StoreInUse, WrongUsage
 from rmqctl.files.tree import Tree
-from rmqctl.filters import Filters, Rendering
+from rmqctl.filters import Filters, Rendering, bound
+from rmqctl.questions import EVERYTHING, PLAIN, Question
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from rmqctl.repair import Applied
     from rmqctl.tables import Tables
 
-EVERYTHING, PLAIN = Filters(), Rendering()
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,102 @@ class Place:
     is_forced: bool = False
 
 
-class LoneFile:
+class Asked:
+    """What can be asked of anything that lies at a path, a store or one file of it.
+
+    Attributes:
+        family: the family's name (:data:`rmqctl.opening.FAMILIES`).
+    """
+
+    family: str
+
+    @property
+    def what(self) -> str:
+        """What it is, in refusals."""
+        raise NotImplementedError
+
+    def known(self, release: Release | None) -> Release | None:
+        """Return a release that was asked for as one whose rules the family knows.
+
+        Raises:
+            WrongUsage: it is none.
+        """
+        raise NotImplementedError
+
+    def _ask(self, question: Question[A]) -> A:
+        """Return the family's answer.
+
+        Raises:
+            WrongUsage: the family does not have the verb, or what is asked for with it.
+        """
+        name = {"dump -o hex": "hex"}.get(question.verb, question.verb).replace("-", "_")
+        answer: Callable[[Question[A]], A] | None = getattr(self, f"answer_{name}", None)
+        if answer is None:
+            self._refuse(question.verb)
+        return answer(question.checked(self.family, self.what, self.known))
+
+    def _refuse(self, verb: str) -> NoReturn:
+        raise NotImplementedError
+
+    def dump(
+        self,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        as_release: Release | None = None,
+        follow: bool = False,
+        pending: str | None = None,
+        read_committed: bool = False,
+        processes: int | None = None,
+        official: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """Show the log, or the part of the store that was pointed at, record by record, damage in its place.
+
+        Args:
+            as_release: read records as a broker of this release does.
+            follow: go on with what a broker appends, without end.
+            pending: RocketMQ: what is still to be delivered instead: ``timer``, ``transaction``, ``pop``, ``delay``.
+            read_committed: Kafka: leave out control batches, aborted transactions, and what is not decided yet.
+            processes: Kafka: that share large logs; None: by their size.
+            official: Kafka: print what Kafka's own dump tool prints, with these options of it.
+        """
+        return self._ask(
+            questions.Dump(filters, rendering, as_release, follow, pending, read_committed, processes, official)
+        )
+
+    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
+        """Show the bytes of what :meth:`dump` shows, field by field with their meaning."""
+        return self._ask(questions.Hex(filters))
+
+    def metadata(self, *, at: int | None = None) -> Answer:
+        """Show the metadata of the cluster, as its log gives it: brokers, topics, partitions, settings.
+
+        Args:
+            at: offset of the last record to apply; None: to the end.
+        """
+        return self._ask(questions.Metadata(at))
+
+    def diff(
+        self,
+        other: Store | LoneFile,
+        *,
+        by: str = "physical",
+        queues: bool = True,
+        limit: int | None = None,
+        share: Any = None,
+    ) -> Answer:
+        """List where two stores, or files, of one family differ; a difference makes the answer a "no".
+
+        Args:
+            by: what belongs together: ``physical`` offset, or ``queue`` offset.
+            queues: compare derived files too.
+            limit: give at most this many differences; all are counted.
+            share: does the work elsewhere, see `rmqctl.pipeline`.
+        """
+        return self._ask(questions.Diff(other, by, queues, limit, share))
+
+
+class LoneFile(Asked):
     """A file that lies in no store.
 
     Attributes:
@@ -64,46 +162,19 @@ class LoneFile:
         entry = self.tree.stat(self.name)
         return 0 if entry is None else entry.size
 
-    def dump(
-        self,
-        filters: Filters = EVERYTHING,
-        rendering: Rendering = PLAIN,
-        *,
-        as_release: Release | None = None,
-        follow: bool = False,
-        **more: Any,
-    ) -> Answer:
-        """Show the file; see :meth:`Store.dump`."""
-        refuse_verb(self.name, "dump")
+    @property
+    def what(self) -> str:
+        return "single file"
 
-    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
-        """Show its bytes with their meaning; see :meth:`Store.hex`."""
-        refuse_verb(self.name, "dump -o hex")
-
-    def metadata(self, *, at: int | None = None) -> Answer:
-        """Show the metadata of a cluster that the file holds; see :meth:`Store.metadata`."""
-        refuse_verb(self.name, "metadata")
-
-    def diff(
-        self,
-        other: Store | LoneFile,
-        *,
-        by: str = "physical",
-        queues: bool = True,
-        limit: int | None = None,
-        share: Any = None,
-        **more: Any,
-    ) -> Answer:
-        """List where the file differs from another or from the log of a store; see :meth:`Store.diff`."""
-        refuse_verb(self.name, "diff")
+    def _refuse(self, verb: str) -> NoReturn:
+        raise WrongUsage("PATH", f"`{verb}` does not work on the single file {self.name}.")
 
 
-class Store(Protocol):
+class Store(Asked):
     """A store of one family, opened for reading. Only verbs that say so write.
 
     Attributes:
         kind: what it is, as `info` calls it: ``rocketmq-store``, ``kafka-log-directory``.
-        root: its path or URL.
         selection: the path inside that the user pointed at, "" for all of it. Reading verbs keep to it.
         lock: the lock file of a broker, relative to the root.
         keep_to_selection: commands that look only at the selection; others look at the whole store and say so.
@@ -117,17 +188,26 @@ class Store(Protocol):
     table_format: str
 
     @property
-    def root(self) -> str: ...
+    def what(self) -> str:
+        return self.kind.replace("-", " ")
+
+    def _refuse(self, verb: str) -> NoReturn:
+        refuse_verb(self, verb)
+
+    @property
+    def root(self) -> str:
+        """Its path or URL."""
+        raise NotImplementedError
 
     @property
     def state(self) -> str:
         """``running``, ``crashed`` or ``clean``."""
-        ...
+        raise NotImplementedError
 
     @property
     def is_running(self) -> bool:
         """Whether a broker holds the lock; False for a remote store, where nobody can tell."""
-        ...
+        raise NotImplementedError
 
     @property
     def missing(self) -> str:
@@ -137,7 +217,7 @@ class Store(Protocol):
     @property
     def size(self) -> int:
         """Bytes of all its logs."""
-        ...
+        raise NotImplementedError
 
     # --- looking ------------------------------------------------------------------------------------
 
@@ -147,29 +227,7 @@ class Store(Protocol):
         Args:
             explain: rows instead: what each fact says about the release.
         """
-        refuse_verb(self, "info")
-
-    def dump(
-        self,
-        filters: Filters = EVERYTHING,
-        rendering: Rendering = PLAIN,
-        *,
-        as_release: Release | None = None,
-        follow: bool = False,
-        **more: Any,
-    ) -> Answer:
-        """Show the log, or the part of the store that was pointed at, record by record, damage in its place.
-
-        Args:
-            as_release: read records as a broker of this release does.
-            follow: go on with what a broker appends, without end.
-            more: options of one family only, such as those of Kafka's own dump tool.
-        """
-        refuse_verb(self, "dump")
-
-    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
-        """Show the bytes of what :meth:`dump` shows, field by field with their meaning."""
-        refuse_verb(self, "dump -o hex")
+        return self._ask(questions.Info(explain))
 
     def verify(
         self,
@@ -191,7 +249,7 @@ class Store(Protocol):
             notes: also what is normal but worth knowing.
             share: checks splits elsewhere, see `rmqctl.pipeline`.
         """
-        refuse_verb(self, "verify")
+        return self._ask(questions.Verify(level, cross, processes, as_release, notes, share))
 
     def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
         """List queues or partitions with offsets, messages, bytes and times.
@@ -200,7 +258,7 @@ class Store(Protocol):
             by_topic: one row a topic, its queues added up.
             as_found: the files as they lie; default: what a broker answers once it has started on the store.
         """
-        refuse_verb(self, "topics")
+        return self._ask(questions.Topics(topic, by_topic, as_found))
 
     def lag(
         self,
@@ -211,23 +269,15 @@ class Store(Protocol):
         as_found: bool = False,
     ) -> Answer:
         """List consumer groups with what they have not consumed; an anomaly makes the answer a "no"."""
-        refuse_verb(self, "lag")
+        return self._ask(questions.Lag(group, topic, as_release, as_found))
 
     def producers(self, topic: str | None = None, queue: int | None = None) -> Answer:
         """List the state of producers, replayed from the log."""
-        refuse_verb(self, "producers")
+        return self._ask(questions.Producers(topic, queue))
 
     def transactions(self) -> Answer:
         """List transactions by their latest state, those that hang marked."""
-        refuse_verb(self, "transactions")
-
-    def metadata(self, *, at: int | None = None) -> Answer:
-        """Show the metadata of the cluster, as its log gives it: brokers, topics, partitions, settings.
-
-        Args:
-            at: offset of the last record to apply; None: to the end.
-        """
-        refuse_verb(self, "metadata")
+        return self._ask(questions.Transactions())
 
     # --- looking up ---------------------------------------------------------------------------------
 
@@ -262,7 +312,24 @@ class Store(Protocol):
             latest: only the last record of the key.
             explain: add the steps and one sentence why something is not found.
         """
-        refuse_verb(self, "query-key")
+        return self._ask(
+            questions.QueryKey(
+                topic,
+                key,
+                filters,
+                rendering,
+                unique,
+                begin,
+                end,
+                most,
+                raw,
+                scan,
+                latest,
+                processes,
+                explain,
+                as_release,
+            )
+        )
 
     def query_time(
         self,
@@ -284,7 +351,7 @@ class Store(Protocol):
                 ``max-timestamp``.
             boundary: ``lower`` or ``upper``.
         """
-        refuse_verb(self, "query-time")
+        return self._ask(questions.QueryTime(topic, queue, time, rendering, boundary, explain, as_release, as_found))
 
     def query_offset(
         self,
@@ -306,7 +373,11 @@ class Store(Protocol):
             read_committed: leave out what was not committed.
             as_release: answer as one call to such a broker does.
         """
-        refuse_verb(self, "query-offset")
+        return self._ask(
+            questions.QueryOffset(
+                topic, queue, offset, filters, rendering, read_committed, explain, as_release, as_found
+            )
+        )
 
     def query_id(
         self,
@@ -325,7 +396,7 @@ class Store(Protocol):
             every: also copies and repeats.
             scan: look in the log instead of an index.
         """
-        refuse_verb(self, "query-id")
+        return self._ask(questions.QueryId(message_id, rendering, topic, every, scan, explain, as_release))
 
     # --- changing, by plan --------------------------------------------------------------------------
     #
@@ -350,7 +421,7 @@ class Store(Protocol):
             compare: a row for each family of releases.
             leader: a replica that is to lead: also say what is cut when this one follows it.
         """
-        refuse_verb(self, "recover")
+        return self._ask(questions.Recover(as_release, plan, list_lost, compare, processes, leader, intent))
 
     def repair(
         self,
@@ -360,20 +431,31 @@ class Store(Protocol):
         replicas: Sequence[Store] = (),
         body_damage: str = "placeholder",
         neutralize: Sequence[int] = (),
+        abort_transaction: Sequence[str] = (),
         processes: int | None = None,
         intent: Intent = DRY_RUN,
-        **more: Any,
     ) -> Proposal:
         """Plan how to mend what verify finds with the least loss.
 
         Args:
             only, skip: patterns of finding ids.
             replicas: stores of the same family to take destroyed bytes from.
-            body_damage: ``placeholder`` or ``accept``.
-            neutralize: physical offsets of messages to replace.
-            more: options of one family only.
+            body_damage: RocketMQ: ``placeholder`` or ``accept``.
+            neutralize: RocketMQ: physical offsets of messages to replace.
+            abort_transaction: Kafka: transactions to be ended, as ``orders-0:4000``: a partition and a producer id.
         """
-        refuse_verb(self, "repair")
+        return self._ask(
+            questions.Repair(
+                tuple(only),
+                tuple(skip),
+                replicas,
+                body_damage,
+                tuple(neutralize),
+                tuple(abort_transaction),
+                processes,
+                intent,
+            )
+        )
 
     def rebuild(
         self,
@@ -386,7 +468,6 @@ class Store(Protocol):
         as_release: Release | None = None,
         share: Callable[..., Any] | None = None,
         intent: Intent = DRY_RUN,
-        **more: Any,
     ) -> Proposal:
         """Make derived files from the log, in place by plan, or write them to a directory.
 
@@ -395,10 +476,11 @@ class Store(Protocol):
             topics: only what belongs to these topics.
             into: write there and leave the store alone.
             owner: ``USER[:GROUP]`` whom the files in ``into`` belong to; None: the owner of the store.
-            share: does the work elsewhere, see `rmqctl.pipeline`.
-            more: options of one family only.
+            share: RocketMQ: does the work elsewhere, see `rmqctl.pipeline`.
         """
-        refuse_verb(self, "rebuild")
+        return self._ask(
+            questions.Rebuild(frozenset(parts), tuple(topics), into, owner, processes, as_release, share, intent)
+        )
 
     def salvage(
         self,
@@ -407,40 +489,30 @@ class Store(Protocol):
         replicas: Sequence[Store] = (),
         stale: bool = False,
         renumber: bool = False,
+        deleted: bool = False,
+        stray: bool = False,
+        partition: tuple[str, int | None] | None = None,
+        as_topic_files: bool = False,
+        as_release: Release | None = None,
         owner: str | None = None,
-        **more: Any,
     ) -> Answer:
         """Write every readable message into a new store; a row for each place that could not be read.
 
         Args:
             replicas: further sources, stores of the same family.
-            stale: also old records after the end of the log, which a cut left there.
-            renumber: count every queue from 0; else offsets are kept.
+            stale: RocketMQ: also old records after the end of the log, which a cut left there.
+            renumber: RocketMQ: count every queue from 0; else offsets are kept.
+            deleted, stray: Kafka: also directories that wait to be deleted, or that the cluster had no use for.
+            partition: Kafka: topic and number of files that lie in no partition's directory.
+            as_topic_files: Kafka: only the partitions, for a cluster that is there.
+            as_release: Kafka: for a broker of this release; None: of that which the source shows.
             owner: ``USER[:GROUP]`` whom the new store belongs to; None: the owner of this one.
-            more: options of one family only.
         """
-        refuse_verb(self, "salvage")
-
-    def diff(
-        self,
-        other: Store | LoneFile,
-        *,
-        by: str = "physical",
-        queues: bool = True,
-        limit: int | None = None,
-        share: Any = None,
-        **more: Any,
-    ) -> Answer:
-        """List where two stores of one family differ; a difference makes the answer a "no".
-
-        Args:
-            by: what belongs together: ``physical`` offset, or ``queue`` offset.
-            queues: compare derived files too.
-            limit: give at most this many differences; all are counted.
-            share: does the work elsewhere, see `rmqctl.pipeline`.
-            more: options of one family only.
-        """
-        refuse_verb(self, "diff")
+        return self._ask(
+            questions.Salvage(
+                into, replicas, stale, renumber, deleted, stray, partition, as_topic_files, as_release, owner
+            )
+        )
 
     def history(self) -> Answer:
         """List the journals of what was carried out on the store, the oldest first, and which comes next."""
@@ -477,7 +549,7 @@ class Store(Protocol):
         Args:
             others: the other replicas, stores of the same family.
         """
-        refuse_verb(self, "elect")
+        return self._ask(questions.Elect(others))
 
     # --- as tables ----------------------------------------------------------------------------------
 
@@ -495,7 +567,7 @@ class Store(Protocol):
             split_size: bytes of log in one part; None: by the size of the log.
             body: ``decompressed``, ``stored`` or ``none``: what of bodies or values is there.
         """
-        refuse_verb(self, "tables")
+        return self._ask(questions.AsTables(filters, split_size, body))
 
     def table(
         self,
@@ -516,7 +588,9 @@ class Store(Protocol):
                 what commands take, UTC where it names no zone (:func:`rmqctl.text.milliseconds_of`).
             columns: only these.
         """
-        refuse_verb(self, "table")
+        topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
+        times = bound("after", after), bound("before", before)
+        return self._ask(questions.Table(name, topics, queue, key, tag, *times, columns))
 
 
 def hold_to_change(store: Store, answer: Answer, intent: Intent) -> None:
@@ -542,25 +616,12 @@ def hold_to_change(store: Store, answer: Answer, intent: Intent) -> None:
     refuse_pending(Path(store.root))
 
 
-def refuse_options(store: Store, verb: str, more: Mapping[str, Any]) -> None:
-    """Refuse options of a verb that its family does not have; those that were not given are None, False or empty.
-
-    Raises:
-        WrongUsage: there are some.
-    """
-    for name in (name for name, value in more.items() if value is not None and value is not False and value != ()):
-        what = f"means nothing when {verb} works on a {store.kind.replace('-', ' ')}."
-        raise WrongUsage(f"--{name.replace('_', '-')}", what)
-
-
-def refuse_verb(store: Store | str, verb: str) -> NoReturn:
+def refuse_verb(store: Store, verb: str) -> NoReturn:
     """Refuse a verb that a family does not have.
 
     Raises:
         WrongUsage: always.
     """
-    if isinstance(store, str):
-        raise WrongUsage("PATH", f"`{verb}` does not work on the single file {store}.")
     own, other = ("Kafka log directory", "RocketMQ stores"), ("RocketMQ store", "Kafka log directories")
     kind, works_on = own if store.kind.startswith("kafka") else other
     raise WrongUsage("PATH", f"`{verb}` works on {works_on}; {store.root} is a {kind}.")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rmqctl.answer import DRY_RUN, Intent, Proposal
+from rmqctl.answer import Proposal
 from rmqctl.errors import WrongUsage
 from rmqctl.files.tree import Tree
-from rmqctl.filters import TIME_WORDS, Filters, Rendering, asked_time, bound
+from rmqctl.filters import Filters
 from rmqctl.kafka.directory.directory import (
     LogDirectories,
     LogDirectory,
@@ -20,11 +20,10 @@ from rmqctl.kafka.directory.directory import (
 )
 from rmqctl.kafka.directory.file_names import FileKind, PartitionName, meaning_of
 from rmqctl.kafka.directory.releases import known_release
-from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Store, hold_to_change, refuse_options
+from rmqctl.store import LoneFile, Store, hold_to_change
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
+    from rmqctl import questions
     from rmqctl.answer import Answer, HexAnswer
     from rmqctl.arrow import ArrowTable
     from rmqctl.kafka.state.replicas import Replicas
@@ -36,7 +35,16 @@ _LARGE, _MANY = 128 << 20, 2_000
 """Bytes of log, and partitions, from which several processes are faster than one."""
 
 
-class KafkaStore(Store):
+class _Family:
+    """What all of Kafka is called, and which releases of it are known."""
+
+    family = "kafka"
+
+    def known(self, release: Release | None) -> Release | None:
+        return known_release(release)
+
+
+class KafkaStore(_Family, Store):
     """One or several log directories, opened for reading.
 
     Attributes:
@@ -84,249 +92,6 @@ class KafkaStore(Store):
     def size(self) -> int:
         return self.logs.size
 
-    # --- looking ------------------------------------------------------------------------------------
-
-    def info(self, *, explain: bool = False) -> Answer:
-        from rmqctl.kafka.verbs import describing
-
-        return describing.info(self.replicas, self.kind, self.state, explain=explain)
-
-    def verify(
-        self,
-        *,
-        level: str = "full",
-        cross: bool = True,
-        processes: int | None = None,
-        as_release: Release | None = None,
-        notes: bool = True,
-        share: Callable[..., Any] | None = None,
-    ) -> Answer:
-        from rmqctl.kafka.verbs import checking, recovering
-
-        asked = recovering.StartQuestion(known_release(as_release), self.settings)
-        return checking.verify(
-            self.replicas, self.logs, level=level, cross=cross, processes=self._processes(processes), notes=notes,
-            asked=asked, share=share,
-        )  # fmt: skip
-
-    def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
-        _refuse_as_found(as_found)
-        from rmqctl.kafka.verbs import looking
-
-        return looking.topics(self.replicas, topic=topic, by_topic=by_topic)
-
-    def lag(
-        self,
-        *,
-        group: str | None = None,
-        topic: str | None = None,
-        as_release: Release | None = None,
-        as_found: bool = False,
-    ) -> Answer:
-        _refuse_as_found(as_found)
-        from rmqctl.kafka.verbs import looking
-
-        return looking.lag(self.replicas, group=group, topic=topic)
-
-    def producers(self, topic: str | None = None, queue: int | None = None) -> Answer:
-        from rmqctl.kafka.verbs import looking
-
-        return looking.producers(self.replicas, topic, queue)
-
-    def transactions(self) -> Answer:
-        from rmqctl.kafka.verbs import looking
-
-        return looking.transaction_states(self.replicas)
-
-    def metadata(self, *, at: int | None = None) -> Answer:
-        from rmqctl.kafka.verbs import describing
-
-        return describing.metadata(self.replicas, at=at)
-
-    # --- looking up ---------------------------------------------------------------------------------
-
-    def query_key(
-        self,
-        topic: str | None,
-        key: str | None,
-        filters: Filters = EVERYTHING,
-        rendering: Rendering = PLAIN,
-        *,
-        unique: bool = False,
-        begin: datetime | str | int = 0,
-        end: datetime | str | int = (1 << 63) - 1,
-        most: int | None = None,
-        raw: bool = False,
-        scan: bool = False,
-        latest: bool = False,
-        processes: int | None = None,
-        explain: bool = False,
-        as_release: Release | None = None,
-    ) -> Answer:
-        from rmqctl.kafka.verbs.lookups import KeyQuestion, query_key
-
-        for option, given in (("--unique", unique), ("--raw", raw)):
-            if given:
-                raise WrongUsage(option, "is for RocketMQ: a record of Kafka has one key and no index of keys.")
-        if topic is None or key is None:
-            raise WrongUsage("TOPIC", "and KEY are both needed for a Kafka log directory.")
-        most = min((n for n in (most, filters.limit) if n is not None), default=None)
-        times = asked_time("--begin", begin), asked_time("--end", end)
-        asked = KeyQuestion(topic, key, filters, *times, most, latest, explain, processes)
-        return query_key(self.replicas, asked)
-
-    def query_time(
-        self,
-        topic: str,
-        queue: int | None,
-        time: datetime | str | int,
-        rendering: Rendering = PLAIN,
-        *,
-        boundary: str = "lower",
-        explain: bool = False,
-        as_release: Release | None = None,
-        as_found: bool = False,
-    ) -> Answer:
-        _refuse_as_found(as_found)
-        from rmqctl.kafka.verbs import lookups
-
-        if boundary != "lower":
-            raise WrongUsage("--boundary", "is for RocketMQ: a Kafka broker gives the first record of a time or later.")
-        asked = time if isinstance(time, str) and time in TIME_WORDS else asked_time("TIME", time)
-        return lookups.query_time(
-            self.replicas, topic, queue, asked, explain=explain, as_release=known_release(as_release)
-        )
-
-    def query_offset(
-        self,
-        topic: str,
-        queue: int,
-        offset: int,
-        filters: Filters = EVERYTHING,
-        rendering: Rendering = PLAIN,
-        *,
-        read_committed: bool = False,
-        explain: bool = False,
-        as_release: Release | None = None,
-        as_found: bool = False,
-    ) -> Answer:
-        _refuse_as_found(as_found)
-        from rmqctl.kafka.verbs import lookups
-
-        return lookups.query_offset(
-            self.replicas, topic, queue, offset, filters, read_committed=read_committed, explain=explain
-        )
-
-    # --- changing, by plan --------------------------------------------------------------------------
-
-    def recover(
-        self,
-        *,
-        as_release: Release | None = None,
-        plan: bool = False,
-        list_lost: bool = False,
-        compare: bool = False,
-        processes: int | None = None,
-        leader: Store | None = None,
-        intent: Intent = DRY_RUN,
-    ) -> Proposal:
-        from rmqctl.kafka.verbs import recovering
-
-        answer = Proposal(intent=intent, lock=self.lock)
-        if intent.is_real:
-            hold_to_change(self, answer, intent)
-        plan = plan or intent.is_real
-        of_leader = None if leader is None else _of_family(leader, "--leader").replicas
-        if of_leader is not None and (compare or list_lost or plan):
-            raise WrongUsage("--leader", "goes with neither --compare, --list-lost nor --apply.")
-        asked = recovering.StartQuestion(known_release(as_release), self.settings, plan, list_lost, compare, of_leader)
-        return recovering.recover(self.replicas, asked, answer)
-
-    def repair(
-        self,
-        *,
-        only: Sequence[str] = (),
-        skip: Sequence[str] = (),
-        replicas: Sequence[Store] = (),
-        body_damage: str = "placeholder",
-        neutralize: Sequence[int] = (),
-        processes: int | None = None,
-        intent: Intent = DRY_RUN,
-        **more: Any,
-    ) -> Proposal:
-        from rmqctl.kafka.verbs import planning
-
-        abort = tuple(more.pop("abort_transaction", ()))
-        accept = body_damage == "accept"
-        refuse_options(self, "repair", {**more, "neutralize": tuple(neutralize), "body-damage accept": accept})
-        answer = Proposal(intent=intent, lock=self.lock)
-        hold_to_change(self, answer, intent)
-        others = []
-        for replica in replicas:
-            if not isinstance(replica, KafkaStore):
-                raise WrongUsage("--from", f"{replica.root} is no Kafka log directory.")
-            others.append(replica.replicas)
-        shared = self._processes(processes)
-        asked = planning.RepairQuestion(tuple(only), tuple(skip), tuple(others), abort, self.settings, shared)
-        return planning.plan_repair(self.replicas, asked, answer)
-
-    def rebuild(
-        self,
-        *,
-        parts: Sequence[str] = (),
-        topics: Sequence[str] = (),
-        into: Path | None = None,
-        owner: str | None = None,
-        processes: int | None = None,
-        as_release: Release | None = None,
-        share: Callable[..., Any] | None = None,
-        intent: Intent = DRY_RUN,
-        **more: Any,
-    ) -> Proposal:
-        from rmqctl.kafka.verbs import planning
-
-        refuse_options(self, "rebuild", more)
-        if share is not None:
-            raise WrongUsage("--engine", "spark is for RocketMQ: files of a log directory are made here.")
-        answer = Proposal(intent=intent, lock=self.lock)
-        asked = planning.RebuildQuestion(parts, topics, into, owner, self.settings, self._processes(processes))
-        hold_to_change(self, answer, intent)
-        return planning.plan_rebuild(self.replicas, asked, answer)
-
-    # --- copying and comparing ----------------------------------------------------------------------
-
-    def salvage(
-        self,
-        into: Path,
-        *,
-        replicas: Sequence[Store] = (),
-        stale: bool = False,
-        renumber: bool = False,
-        owner: str | None = None,
-        deleted: bool = False,
-        stray: bool = False,
-        partition: tuple[str, int | None] | None = None,
-        as_topic_files: bool = False,
-        as_release: Release | None = None,
-        **more: Any,
-    ) -> Answer:
-        from rmqctl.kafka.salvage.gather import Wanted
-        from rmqctl.kafka.verbs import copying
-
-        refuse_options(self, "salvage", {"stale": stale, "renumber": renumber, **more})
-        if partition is not None and partition[1] is None:
-            raise WrongUsage("--partition", "needs a number: TOPIC/NUMBER.")
-        of = None if partition is None else (partition[0], int(partition[1] or 0))
-        places = [self.logs, *(_of_family(replica, "PATH").logs for replica in replicas)]
-        return copying.salvage(
-            places,
-            into,
-            Wanted(deleted, stray, of),
-            as_release=known_release(as_release),
-            as_topic_files=as_topic_files,
-            owner=owner,
-        )
-
     def _processes(self, wanted: int | None) -> int:
         """Return the number of processes that share the logs."""
         from rmqctl.parallel import most_processes
@@ -334,60 +99,134 @@ class KafkaStore(Store):
         is_large = self.size >= _LARGE or len(self.logs.partitions) >= _MANY
         return wanted or (most_processes() if is_large else 1)
 
-    # --- as tables ----------------------------------------------------------------------------------
+    # --- looking ------------------------------------------------------------------------------------
 
-    def tables(self) -> Sequence[str]:
-        from rmqctl.kafka.tables.tables import TABLES
+    def answer_info(self, asked: questions.Info) -> Answer:
+        from rmqctl.kafka.verbs import describing
 
-        return tuple(TABLES)
+        return describing.info(self.replicas, self.kind, self.state, explain=asked.explain)
 
-    def as_tables(
-        self, filters: Filters = EVERYTHING, *, split_size: int | None = None, body: str = "decompressed"
-    ) -> Tables:
-        from rmqctl.kafka.tables import tables
+    def answer_dump(self, asked: questions.Dump) -> Answer:
+        from rmqctl.kafka.dump import dumping
 
-        return tables.as_tables(self._path, filters, split_size, body)
+        if asked.official is not None:
+            from rmqctl.kafka.dump.official import Options
 
-    def table(
-        self,
-        name: str,
-        *,
-        topic: str | Sequence[str] | None = None,
-        queue: int | None = None,
-        key: str | None = None,
-        tag: str | None = None,
-        after: datetime | str | int | None = None,
-        before: datetime | str | int | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> ArrowTable:
-        from rmqctl.kafka.tables import tables
+            return dumping.official(self.logs, Options(**asked.official), asked.as_release)
+        return dumping.dump(
+            self.logs,
+            asked.filters,
+            asked.rendering,
+            follow=asked.follow,
+            read_committed=asked.read_committed,
+            processes=self._processes(asked.processes),
+        )
 
-        topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
-        asked = Filters(queue=queue, key=key, tag=tag, after=bound("after", after), before=bound("before", before))
-        return tables.stream(self._path, name, topics, asked, columns)
+    def answer_hex(self, asked: questions.Hex) -> HexAnswer:
+        from rmqctl.kafka.dump import dumping
 
-    def diff(
-        self,
-        other: Store | LoneFile,
-        *,
-        by: str = "physical",
-        queues: bool = True,
-        limit: int | None = None,
-        share: Any = None,
-        **more: Any,
-    ) -> Answer:
+        return dumping.hexadecimal(self.logs, asked.filters)
+
+    def answer_verify(self, asked: questions.Verify) -> Answer:
+        from rmqctl.kafka.verbs import checking
+
+        return checking.verify(self.replicas, self.logs, asked, self.settings, self._processes(asked.processes))
+
+    def answer_topics(self, asked: questions.Topics) -> Answer:
+        from rmqctl.kafka.verbs import looking
+
+        return looking.topics(self.replicas, topic=asked.topic, by_topic=asked.by_topic)
+
+    def answer_lag(self, asked: questions.Lag) -> Answer:
+        from rmqctl.kafka.verbs import looking
+
+        return looking.lag(self.replicas, group=asked.group, topic=asked.topic)
+
+    def answer_producers(self, asked: questions.Producers) -> Answer:
+        from rmqctl.kafka.verbs import looking
+
+        return looking.producers(self.replicas, asked.topic, asked.queue)
+
+    def answer_transactions(self, asked: questions.Transactions) -> Answer:
+        from rmqctl.kafka.verbs import looking
+
+        return looking.transaction_states(self.replicas)
+
+    def answer_metadata(self, asked: questions.Metadata) -> Answer:
+        from rmqctl.kafka.verbs import describing
+
+        return describing.metadata(self.replicas, at=asked.at)
+
+    # --- looking up ---------------------------------------------------------------------------------
+
+    def answer_query_key(self, asked: questions.QueryKey) -> Answer:
+        from rmqctl.kafka.verbs import lookups
+
+        return lookups.query_key(self.replicas, asked)
+
+    def answer_query_time(self, asked: questions.QueryTime) -> Answer:
+        from rmqctl.kafka.verbs import lookups
+
+        return lookups.query_time(self.replicas, asked)
+
+    def answer_query_offset(self, asked: questions.QueryOffset) -> Answer:
+        from rmqctl.kafka.verbs import lookups
+
+        return lookups.query_offset(self.replicas, asked)
+
+    # --- changing, by plan --------------------------------------------------------------------------
+
+    def answer_recover(self, asked: questions.Recover) -> Proposal:
+        from rmqctl.kafka.verbs import recovering
+
+        answer = Proposal(intent=asked.intent, lock=self.lock)
+        if asked.intent.is_real:
+            hold_to_change(self, answer, asked.intent)
+        of_leader = None if asked.leader is None else _of_family(asked.leader, "--leader").replicas
+        if of_leader is not None and (asked.compare or asked.list_lost or asked.wants_plan):
+            raise WrongUsage("--leader", "goes with neither --compare, --list-lost nor --apply.")
+        return recovering.recover(self.replicas, asked, self.settings, of_leader, answer)
+
+    def answer_repair(self, asked: questions.Repair) -> Proposal:
+        from rmqctl.kafka.verbs import planning
+
+        answer = Proposal(intent=asked.intent, lock=self.lock)
+        hold_to_change(self, answer, asked.intent)
+        others = []
+        for replica in asked.replicas:
+            if not isinstance(replica, KafkaStore):
+                raise WrongUsage("--from", f"{replica.root} is no Kafka log directory.")
+            others.append(replica.replicas)
+        work = planning.Work(self.settings, self._processes(asked.processes), tuple(others))
+        return planning.plan_repair(self.replicas, asked, work, answer)
+
+    def answer_rebuild(self, asked: questions.Rebuild) -> Proposal:
+        from rmqctl.kafka.verbs import planning
+
+        answer = Proposal(intent=asked.intent, lock=self.lock)
+        work = planning.Work(self.settings, self._processes(asked.processes))
+        options = planning.rebuild_options(asked, work)
+        hold_to_change(self, answer, asked.intent)
+        return planning.plan_rebuild(self.replicas, asked, options, answer)
+
+    # --- copying and comparing ----------------------------------------------------------------------
+
+    def answer_salvage(self, asked: questions.Salvage) -> Answer:
         from rmqctl.kafka.verbs import copying
 
-        refuse_options(self, "diff", more)
-        second = other.store if isinstance(other, KafkaFile) else _of_family(other, "B")
-        return copying.diff((self.logs, second.logs), (_shown(self), _shown(second)), by=by, limit=limit, share=share)
+        places = [self.logs, *(_of_family(replica, "PATH").logs for replica in asked.replicas)]
+        return copying.salvage(places, asked)
 
-    def elect(self, others: Sequence[Store]) -> Answer:
+    def answer_diff(self, asked: questions.Diff) -> Answer:
         from rmqctl.kafka.verbs import copying
 
-        return copying.elect([self.logs, *(_of_family(other, "PATH").logs for other in others)])
+        second = asked.other.store if isinstance(asked.other, KafkaFile) else _of_family(asked.other, "B")
+        return copying.diff((self.logs, second.logs), (_shown(self), _shown(second)), asked)
 
-    # --- showing ------------------------------------------------------------------------------------
+    def answer_elect(self, asked: questions.Elect) -> Answer:
+        from rmqctl.kafka.verbs import copying
+
+        return copying.elect([self.logs, *(_of_family(other, "PATH").logs for other in asked.others)])
 
     def produce(self, request: ProduceRequest) -> Produced:
         from rmqctl.files.tree import LocalTree
@@ -399,36 +238,26 @@ class KafkaStore(Store):
 
         return producing.produce(Path(directories[0].tree.root), request)
 
-    def dump(
-        self,
-        filters: Filters = EVERYTHING,
-        rendering: Rendering = PLAIN,
-        *,
-        as_release: Release | None = None,
-        follow: bool = False,
-        **more: Any,
-    ) -> Answer:
-        from rmqctl.kafka.dump import dumping
+    # --- as tables ----------------------------------------------------------------------------------
 
-        options, read_committed = more.pop("official", None), more.pop("read_committed", False)
-        processes = self._processes(more.pop("processes", None))
-        if more:
-            raise WrongUsage(f"--{next(iter(more)).replace('_', '-')}", "means nothing for a log directory.")
-        if options is not None:
-            from rmqctl.kafka.dump.official import Options
+    def tables(self) -> Sequence[str]:
+        from rmqctl.kafka.tables.tables import TABLES
 
-            return dumping.official(self.logs, Options(**options), known_release(as_release))
-        return dumping.dump(
-            self.logs, filters, rendering, follow=follow, read_committed=read_committed, processes=processes
-        )
+        return tuple(TABLES)
 
-    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
-        from rmqctl.kafka.dump import dumping
+    def answer_tables(self, asked: questions.AsTables) -> Tables:
+        from rmqctl.kafka.tables import tables
 
-        return dumping.hexadecimal(self.logs, filters)
+        return tables.as_tables(self._path, asked.filters, asked.split_size, asked.body)
+
+    def answer_table(self, asked: questions.Table) -> ArrowTable:
+        from rmqctl.kafka.tables import tables
+
+        wanted = Filters(queue=asked.queue, key=asked.key, tag=asked.tag, after=asked.after, before=asked.before)
+        return tables.stream(self._path, asked.name, asked.topics, wanted, asked.columns)
 
 
-class KafkaFile(LoneFile):
+class KafkaFile(_Family, LoneFile):
     """A file of a log directory that lies in none.
 
     Attributes:
@@ -442,35 +271,8 @@ class KafkaFile(LoneFile):
         file = LogFile(tree, name, meaning, entry.size if entry else -1, entry.mtime_ms if entry else 0)
         partition = Partition("", PartitionName("", None), files=[file])
         self.store = KafkaStore(LogDirectories([LogDirectory(tree, [partition])], name))
-
-    def dump(
-        self,
-        filters: Filters = EVERYTHING,
-        rendering: Rendering = PLAIN,
-        *,
-        as_release: Release | None = None,
-        follow: bool = False,
-        **more: Any,
-    ) -> Answer:
-        return self.store.dump(filters, rendering, as_release=known_release(as_release), follow=follow, **more)
-
-    def metadata(self, *, at: int | None = None) -> Answer:
-        return self.store.metadata(at=at)
-
-    def diff(
-        self,
-        other: Store | LoneFile,
-        *,
-        by: str = "physical",
-        queues: bool = True,
-        limit: int | None = None,
-        share: Any = None,
-        **more: Any,
-    ) -> Answer:
-        return self.store.diff(other, by=by, queues=queues, limit=limit, share=share, **more)
-
-    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
-        return self.store.hex(filters)
+        self.answer_dump, self.answer_hex = self.store.answer_dump, self.store.answer_hex
+        self.answer_metadata, self.answer_diff = self.store.answer_metadata, self.store.answer_diff
 
 
 def _shown(store: KafkaStore) -> str:
@@ -488,13 +290,3 @@ def _of_family(store: Store | LoneFile, argument: str) -> KafkaStore:
         return store
     root = getattr(store, "root", None) or getattr(store, "name", "it")
     raise WrongUsage(argument, f"{root} is no log directory of Kafka's, as the first one is.")
-
-
-def _refuse_as_found(wanted: bool) -> None:
-    """Refuse an option that has no meaning here.
-
-    Raises:
-        WrongUsage: it was given.
-    """
-    if wanted:
-        raise WrongUsage("--as-found", "is for RocketMQ: the offsets of a log directory are those of its files.")

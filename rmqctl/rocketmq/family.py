@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rmqctl.answer import DRY_RUN, Intent, Proposal
+from rmqctl.answer import Intent, Proposal
 from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.files.tree import Tree
-from rmqctl.filters import TIME_WORDS, Filters, Rendering, asked_time, bound
-from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
-from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, refuse_options
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.store import LoneFile, Place, Store, hold_to_change
 
 if TYPE_CHECKING:
+    from rmqctl import questions
     from rmqctl.answer import Answer, HexAnswer, Row
     from rmqctl.arrow import ArrowTable
     from rmqctl.producing import Produced, ProduceRequest
@@ -44,7 +43,20 @@ def damages() -> list[Row]:
     return producing.damages()
 
 
-class RocketMQFile(LoneFile):
+class _Family:
+    """What all of RocketMQ is called, and which releases of it are known."""
+
+    family = "rocketmq"
+
+    def known(self, release: Release | None) -> Release | None:
+        if release is None:
+            return None
+        from rmqctl.rocketmq.state.releases import KNOWN
+
+        return release.among(KNOWN, "RocketMQ")
+
+
+class RocketMQFile(_Family, LoneFile):
     """A file of a RocketMQ store that lies in none.
 
     Attributes:
@@ -55,39 +67,21 @@ class RocketMQFile(LoneFile):
         super().__init__(tree, name)
         self.place = place
 
-    def dump(
-        self,
-        filters: Filters = EVERYTHING,
-        rendering: Rendering = PLAIN,
-        *,
-        as_release: Release | None = None,
-        follow: bool = False,
-        **more: Any,
-    ) -> Answer:
+    def answer_dump(self, asked: questions.Dump) -> Answer:
         from rmqctl.rocketmq.verbs import dumping
 
-        _refuse_more(more)
-        return dumping.dump(self, filters, rendering, as_release=_known(as_release), follow=follow)
+        return dumping.dump(self, asked)
 
-    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
+    def answer_hex(self, asked: questions.Hex) -> HexAnswer:
         from rmqctl.rocketmq.verbs import dumping
 
-        return dumping.hexadecimal(self, filters)
+        return dumping.hexadecimal(self, asked.filters)
 
-    def diff(
-        self,
-        other: Store | LoneFile,
-        *,
-        by: str = "physical",
-        queues: bool = True,
-        limit: int | None = None,
-        share: Any = None,
-        **more: Any,
-    ) -> Answer:
-        return _diff(self, other, by, queues, limit, share, more)
+    def answer_diff(self, asked: questions.Diff) -> Answer:
+        return _diff(self, asked)
 
 
-class RocketMQ(Store):
+class RocketMQ(_Family, Store):
     """A broker store, opened for reading.
 
     Attributes:
@@ -128,285 +122,108 @@ class RocketMQ(Store):
 
     # --- looking ------------------------------------------------------------------------------------
 
-    def info(self, *, explain: bool = False) -> Answer:
+    def answer_info(self, asked: questions.Info) -> Answer:
         from rmqctl.rocketmq.verbs import looking
 
-        return looking.info(self.files, explain=explain)
+        return looking.info(self.files, explain=asked.explain)
 
-    def dump(
-        self,
-        filters: Filters = EVERYTHING,
-        rendering: Rendering = PLAIN,
-        *,
-        as_release: Release | None = None,
-        follow: bool = False,
-        **more: Any,
-    ) -> Answer:
+    def answer_dump(self, asked: questions.Dump) -> Answer:
         from rmqctl.rocketmq.verbs import dumping
 
-        pending = more.pop("pending", None)
-        _refuse_more(more)
-        if pending is not None:
-            return dumping.pending(self.files, filters, pending, as_release=_known(as_release))
-        return dumping.dump(self.files, filters, rendering, as_release=_known(as_release), follow=follow)
+        if asked.pending is not None:
+            return dumping.pending(self.files, asked.filters, asked.pending, as_release=asked.as_release)
+        return dumping.dump(self.files, asked)
 
-    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
+    def answer_hex(self, asked: questions.Hex) -> HexAnswer:
         from rmqctl.rocketmq.verbs import dumping
 
-        return dumping.hexadecimal(self.files, filters)
+        return dumping.hexadecimal(self.files, asked.filters)
 
-    def verify(
-        self,
-        *,
-        level: str = "full",
-        cross: bool = True,
-        processes: int | None = None,
-        as_release: Release | None = None,
-        notes: bool = True,
-        share: Callable[..., Any] | None = None,
-    ) -> Answer:
-        from rmqctl.parallel import processes_for
+    def answer_verify(self, asked: questions.Verify) -> Answer:
         from rmqctl.rocketmq.verbs import checking
 
-        shared = processes or processes_for(bytes_held(self.files.log_files))
-        return checking.verify(
-            self.files,
-            level=level,
-            cross=cross,
-            processes=shared,
-            as_release=_known(as_release),
-            notes=notes,
-            share=share,
-        )
+        return checking.verify(self.files, asked)
 
-    def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
+    def answer_topics(self, asked: questions.Topics) -> Answer:
         from rmqctl.rocketmq.verbs import looking
 
-        return looking.topics(self.files, topic=topic, by_topic=by_topic, as_found=as_found)
+        return looking.topics(self.files, asked)
 
-    def lag(
-        self,
-        *,
-        group: str | None = None,
-        topic: str | None = None,
-        as_release: Release | None = None,
-        as_found: bool = False,
-    ) -> Answer:
+    def answer_lag(self, asked: questions.Lag) -> Answer:
         from rmqctl.rocketmq.verbs import looking
 
-        return looking.lag(self.files, group=group, topic=topic, as_release=_known(as_release), as_found=as_found)
+        return looking.lag(self.files, asked)
 
     # --- looking up ---------------------------------------------------------------------------------
 
-    def query_key(
-        self,
-        topic: str | None,
-        key: str | None,
-        filters: Filters = EVERYTHING,
-        rendering: Rendering = PLAIN,
-        *,
-        unique: bool = False,
-        begin: datetime | str | int = 0,
-        end: datetime | str | int = (1 << 63) - 1,
-        most: int | None = None,
-        raw: bool = False,
-        scan: bool = False,
-        latest: bool = False,
-        processes: int | None = None,
-        explain: bool = False,
-        as_release: Release | None = None,
-    ) -> Answer:
-        from rmqctl.rocketmq.verbs.lookups import KeyQuestion, query_key
-
-        if latest:
-            raise WrongUsage("--latest", "is for Kafka: the messages of a RocketMQ key do not replace each other.")
-        most = 64 if most is None else most
-        times = asked_time("--begin", begin), asked_time("--end", end)
-        asked = KeyQuestion(topic, key, filters, unique, *times, most, raw, scan, processes, explain)
-        return query_key(self.files, asked, rendering, _known(as_release))
-
-    def query_time(
-        self,
-        topic: str,
-        queue: int | None,
-        time: datetime | str | int,
-        rendering: Rendering = PLAIN,
-        *,
-        boundary: str = "lower",
-        explain: bool = False,
-        as_release: Release | None = None,
-        as_found: bool = False,
-    ) -> Answer:
-        from rmqctl.rocketmq.verbs import lookups as queues
-
-        if time in TIME_WORDS:
-            raise WrongUsage("TIME", f"{time!r} is for Kafka; give a time.")
-        return queues.query_time(
-            self.files,
-            topic,
-            queue,
-            asked_time("TIME", time),
-            rendering,
-            boundary=boundary,
-            explain=explain,
-            as_release=_known(as_release),
-            as_found=as_found,
-        )
-
-    def query_offset(
-        self,
-        topic: str,
-        queue: int,
-        offset: int,
-        filters: Filters = EVERYTHING,
-        rendering: Rendering = PLAIN,
-        *,
-        read_committed: bool = False,
-        explain: bool = False,
-        as_release: Release | None = None,
-        as_found: bool = False,
-    ) -> Answer:
-        from rmqctl.rocketmq.verbs import lookups as queues
-
-        if read_committed:
-            raise WrongUsage("--read-committed", "is for Kafka: RocketMQ keeps uncommitted messages out of queues.")
-        return queues.query_offset(
-            self.files,
-            topic,
-            queue,
-            offset,
-            filters,
-            rendering,
-            explain=explain,
-            as_release=_known(as_release),
-            as_found=as_found,
-        )
-
-    def query_id(
-        self,
-        message_id: str,
-        rendering: Rendering = PLAIN,
-        *,
-        topic: str | None = None,
-        every: bool = False,
-        scan: bool = False,
-        explain: bool = False,
-        as_release: Release | None = None,
-    ) -> Answer:
+    def answer_query_key(self, asked: questions.QueryKey) -> Answer:
         from rmqctl.rocketmq.verbs import lookups
 
-        return lookups.query_id(
-            self.files, message_id, rendering, _known(as_release), topic=topic, every=every, scan=scan, explain=explain
-        )
+        return lookups.query_key(self.files, asked)
+
+    def answer_query_time(self, asked: questions.QueryTime) -> Answer:
+        from rmqctl.rocketmq.verbs import lookups
+
+        return lookups.query_time(self.files, asked)
+
+    def answer_query_offset(self, asked: questions.QueryOffset) -> Answer:
+        from rmqctl.rocketmq.verbs import lookups
+
+        return lookups.query_offset(self.files, asked)
+
+    def answer_query_id(self, asked: questions.QueryId) -> Answer:
+        from rmqctl.rocketmq.verbs import lookups
+
+        return lookups.query_id(self.files, asked)
 
     # --- changing, by plan --------------------------------------------------------------------------
 
-    def recover(
-        self,
-        *,
-        as_release: Release | None = None,
-        plan: bool = False,
-        list_lost: bool = False,
-        compare: bool = False,
-        processes: int | None = None,
-        leader: Store | None = None,
-        intent: Intent = DRY_RUN,
-    ) -> Proposal:
+    def answer_recover(self, asked: questions.Recover) -> Proposal:
         from rmqctl.rocketmq.verbs import planning
 
-        refuse_options(self, "recover", {"leader": leader})
-        answer = self._proposal(intent)
-        if intent.is_real:
-            hold_to_change(self, answer, intent)
-        asked = planning.StartQuestion(_known(as_release), plan or intent.is_real, list_lost, compare, processes)
+        answer = self._proposal(asked.intent)
+        if asked.intent.is_real:
+            hold_to_change(self, answer, asked.intent)
         return planning.recover(self.files, asked, answer)
 
-    def repair(
-        self,
-        *,
-        only: Sequence[str] = (),
-        skip: Sequence[str] = (),
-        replicas: Sequence[Store] = (),
-        body_damage: str = "placeholder",
-        neutralize: Sequence[int] = (),
-        processes: int | None = None,
-        intent: Intent = DRY_RUN,
-        **more: Any,
-    ) -> Proposal:
+    def answer_repair(self, asked: questions.Repair) -> Proposal:
         from rmqctl.rocketmq.verbs import planning
 
-        refuse_options(self, "repair", more)
-        answer = self._proposal(intent)
-        hold_to_change(self, answer, intent)
-        if len(replicas) > 1:
+        answer = self._proposal(asked.intent)
+        hold_to_change(self, answer, asked.intent)
+        if len(asked.replicas) > 1:
             raise WrongUsage("--from", "takes one store of RocketMQ; repair again with the next.")
-        other = _of_family(replicas[0], "--from").files if replicas else None
-        asked = planning.RepairQuestion(tuple(only), tuple(skip), other, body_damage, tuple(neutralize), processes)
-        return planning.repair(self.files, asked, answer)
+        other = _of_family(asked.replicas[0], "--from").files if asked.replicas else None
+        return planning.repair(self.files, asked, answer, other)
 
-    def rebuild(
-        self,
-        *,
-        parts: Sequence[str] = (),
-        topics: Sequence[str] = (),
-        into: Path | None = None,
-        owner: str | None = None,
-        processes: int | None = None,
-        as_release: Release | None = None,
-        share: Callable[..., Any] | None = None,
-        intent: Intent = DRY_RUN,
-        **more: Any,
-    ) -> Proposal:
+    def answer_rebuild(self, asked: questions.Rebuild) -> Proposal:
         from rmqctl.rocketmq.store.files import missing_log
         from rmqctl.rocketmq.verbs import planning
 
-        refuse_options(self, "rebuild", more)
-        answer = self._proposal(intent)
-        asked = planning.RebuildQuestion(
-            frozenset(parts), tuple(topics), into, owner, processes, _known(as_release), share
-        )
+        answer = self._proposal(asked.intent)
+        planning.check_topics(asked)
         if (missing := missing_log(self.files)) is not None:
             raise planning.refusal_of(missing)
         if not self.files.log_files:
             raise NotAStore(self.root, "no file of a commit log is there to rebuild from")
-        hold_to_change(self, answer, intent)
+        hold_to_change(self, answer, asked.intent)
         return planning.rebuild(self.files, asked, answer)
 
-    def salvage(
-        self,
-        into: Path,
-        *,
-        replicas: Sequence[Store] = (),
-        stale: bool = False,
-        renumber: bool = False,
-        owner: str | None = None,
-        **more: Any,
-    ) -> Answer:
+    def answer_salvage(self, asked: questions.Salvage) -> Answer:
         from rmqctl.rocketmq.verbs import copying
 
-        refuse_options(self, "salvage", more)
-        stores = [self.files, *(_of_family(replica, "--replica").files for replica in replicas)]
-        return copying.salvage(stores, into, stale=stale, renumber=renumber, owner=owner)
+        return copying.salvage([self.files, *_files_of(asked.replicas, "--replica")], asked)
 
-    def diff(
-        self,
-        other: Store | LoneFile,
-        *,
-        by: str = "physical",
-        queues: bool = True,
-        limit: int | None = None,
-        share: Any = None,
-        **more: Any,
-    ) -> Answer:
-        return _diff(self, other, by, queues, limit, share, more)
+    def answer_diff(self, asked: questions.Diff) -> Answer:
+        return _diff(self, asked)
+
+    def answer_elect(self, asked: questions.Elect) -> Answer:
+        from rmqctl.rocketmq.verbs import copying
+
+        return copying.elect([self.files, *_files_of(asked.others, "PATH")])
 
     def produce(self, request: ProduceRequest) -> Produced:
         return produce(Path(self.root), request)
-
-    def elect(self, others: Sequence[Store]) -> Answer:
-        from rmqctl.rocketmq.verbs import copying
-
-        return copying.elect([self.files, *(_of_family(other, "PATH").files for other in others)])
 
     def _proposal(self, intent: Intent) -> Proposal:
         return Proposal(intent=intent, lock=self.lock, outside=self.files.logs_outside)
@@ -418,48 +235,25 @@ class RocketMQ(Store):
 
         return tuple(TABLES)
 
-    def as_tables(
-        self, filters: Filters = EVERYTHING, *, split_size: int | None = None, body: str = "decompressed"
-    ) -> RocketMQTables:
+    def answer_tables(self, asked: questions.AsTables) -> RocketMQTables:
         from rmqctl.rocketmq.tables.tables import as_tables
 
-        return as_tables(self.files, self.place, filters, split_size, body)
+        return as_tables(self.files, self.place, asked.filters, asked.split_size, asked.body)
 
-    def table(
-        self,
-        name: str,
-        *,
-        topic: str | Sequence[str] | None = None,
-        queue: int | None = None,
-        key: str | None = None,
-        tag: str | None = None,
-        after: datetime | str | int | None = None,
-        before: datetime | str | int | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> ArrowTable:
+    def answer_table(self, asked: questions.Table) -> ArrowTable:
         from rmqctl.rocketmq.log.filters import Filter
         from rmqctl.rocketmq.tables.tables import stream
 
-        topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
-        wanted = Filter(topics, queue, key, tag, after=bound("after", after), before=bound("before", before))
-        return stream(self.files, self.place, name, wanted, columns)
+        wanted = Filter(asked.topics, asked.queue, asked.key, asked.tag, after=asked.after, before=asked.before)
+        return stream(self.files, self.place, asked.name, wanted, asked.columns)
 
 
-def _diff(
-    a: RocketMQ | RocketMQFile,
-    b: Store | LoneFile,
-    by: str,
-    queues: bool,
-    limit: int | None,
-    share: Any,
-    more: dict[str, Any],
-) -> Answer:
+def _diff(a: RocketMQ | RocketMQFile, asked: questions.Diff) -> Answer:
     from rmqctl.rocketmq.diff.driver import Side
     from rmqctl.rocketmq.verbs import copying
 
-    _refuse_more(more)
     sides, remarks = [], []
-    for one in (a, b):
+    for one in (a, asked.other):
         if isinstance(one, RocketMQFile):
             sides.append(Side.of_file(one.tree, one.name, one.place.path))
             continue
@@ -470,9 +264,13 @@ def _diff(
         if store.is_running:
             remarks.append(f"a broker holds the lock of {path}: what is read may be changing")
         sides.append(Side.of_store(store.files, path))
-    answer = copying.diff((sides[0], sides[1]), by=by, queues=queues, limit=limit, share=share)
+    answer = copying.diff((sides[0], sides[1]), asked)
     answer.remarks += remarks
     return answer
+
+
+def _files_of(stores: Sequence[Store], option: str) -> list[RocketMQStore]:
+    return [_of_family(store, option).files for store in stores]
 
 
 def _of_family(store: Store, option: str) -> RocketMQ:
@@ -484,30 +282,3 @@ def _of_family(store: Store, option: str) -> RocketMQ:
     if isinstance(store, RocketMQ):
         return store
     raise WrongUsage(option, f"{store.root} is a {store.kind.replace('-', ' ')}; give a RocketMQ store.")
-
-
-def _refuse_more(more: dict[str, Any]) -> None:
-    """Refuse options of other families.
-
-    Raises:
-        WrongUsage: there are some.
-    """
-    if "official" in more:
-        raise WrongUsage("-o kafka-dump-log", "is for Kafka: the official tools print no files of a RocketMQ store.")
-    if "read_committed" in more:
-        raise WrongUsage("--read-committed", "is for Kafka: a commit log shows every message.")
-    for name in more:
-        raise WrongUsage(f"--{name.replace('_', '-')}", "means nothing for a RocketMQ store.")
-
-
-def _known(release: Release | None) -> Release | None:
-    """Return a release that was asked for as one whose rules are known.
-
-    Raises:
-        WrongUsage: it is none.
-    """
-    if release is None:
-        return None
-    from rmqctl.rocketmq.state.releases import KNOWN
-
-    return release.among(KNOWN, "RocketMQ")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from rmqctl import questions
 from rmqctl.answer import Answer
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory
@@ -17,9 +18,10 @@ from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.state.replicas import Replicas, conflicts, release_shown
 from rmqctl.kafka.verbs.looking import begin
-from rmqctl.kafka.verbs.recovering import StartQuestion, document
+from rmqctl.kafka.verbs.recovering import document
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.parallel import Share
+from rmqctl.release import Release
 from rmqctl.verification import ForeseenStart, show
 
 
@@ -95,20 +97,17 @@ def _together(directories: Sequence[LogDirectory]) -> Iterator[Finding]:
 def verify(
     replicas: Replicas,
     logs: LogDirectories,
-    *,
-    level: str,
-    cross: bool,
+    asked: questions.Verify,
+    settings: Mapping[str, str],
     processes: int,
-    notes: bool,
-    asked: StartQuestion,
-    share: Share | None = None,
 ) -> Answer:
     """Check names and small files, every batch and record, then derived files against the log; then try a start."""
     answer = begin(replicas, Answer(work="verify", total=logs.size))
-    if share is not None:
+    if asked.share is not None:
         answer.total = None  # who shares the work shows how far it is
-    checked = StartingVerifications(replicas, logs, VerifyOptions(level, cross, processes), answer, asked, share)
-    return show(answer, checked, logs.root if len(logs.directories) == 1 else "", notes=notes)
+    options = VerifyOptions(asked.level, asked.cross, processes)
+    checked = StartingVerifications(replicas, logs, options, answer, asked.as_release, settings, asked.share)
+    return show(answer, checked, logs.root if len(logs.directories) == 1 else "", notes=asked.notes)
 
 
 class StartingVerifications(Verifications):
@@ -120,10 +119,11 @@ class StartingVerifications(Verifications):
         logs: LogDirectories,
         options: VerifyOptions,
         answer: Answer,
-        asked: StartQuestion,
-        share: Share | None,
+        release: Release | None = None,
+        settings: Mapping[str, str] | None = None,
+        share: Share | None = None,
     ) -> None:
-        self.replicas, self.asked = replicas, asked
+        self.replicas, self.release, self.settings = replicas, release, settings or {}
         self.untried = _untried(logs, options)
         known = {} if self.untried else {d.root: KnownLogs(d) for d in logs.directories}
         super().__init__(logs, options, answer, share, known)
@@ -132,9 +132,9 @@ class StartingVerifications(Verifications):
         """Return what a broker's start would do."""
         if self.untried:
             return ForeseenStart(untried=self.untried)
-        release = self.asked.release or release_shown(self.replicas)
+        release = self.release or release_shown(self.replicas)
         try:
-            found = recover(self.replicas, release, self.asked.settings, self.known)
+            found = recover(self.replicas, release, self.settings, self.known)
         except OSError as error:
             return ForeseenStart(untried=str(error))
         row = {name: value for name, value in document(found).items() if name != "partitions"}

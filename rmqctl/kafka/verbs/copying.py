@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from rmqctl import election
+from rmqctl import election, questions
 from rmqctl.answer import Answer, Row, Section
+from rmqctl.errors import WrongUsage
 from rmqctl.files.new_files import Ownership
 from rmqctl.kafka.directory.directory import LogDirectories
 from rmqctl.kafka.directory.releases import COMPARED
@@ -19,8 +19,6 @@ from rmqctl.kafka.salvage.gather import Source, Wanted
 from rmqctl.kafka.salvage.salvage import SalvageOptions, Saved, check_target
 from rmqctl.kafka.salvage.salvage import salvage as salvaged
 from rmqctl.kafka.state.replicas import Replicas, release_shown
-from rmqctl.parallel import Share
-from rmqctl.release import Release
 from rmqctl.text import counted, number_of
 from rmqctl.verification import show_comparison, verdict
 
@@ -34,31 +32,29 @@ _LAST_WITH_BOTH = COMPARED[1]
 
 def salvage(
     places: Sequence[LogDirectories],
-    into: Path,
-    wanted: Wanted,
-    *,
-    as_release: Release | None,
-    as_topic_files: bool,
-    owner: str | None,
+    asked: questions.Salvage,
 ) -> Answer:
     """Write every readable record of some log directories into a new one; rows are what could not be read.
 
     Raises:
         Refused: the new directory would lie in a source, or where something is.
     """
-    sources = [Source.of(place.root, place) for place in places]
+    if asked.partition is not None and asked.partition[1] is None:
+        raise WrongUsage("--partition", "needs a number: TOPIC/NUMBER.")
+    of = None if asked.partition is None else (asked.partition[0], int(asked.partition[1] or 0))
+    sources, into = [Source.of(place.root, place) for place in places], asked.into
     check_target(sources, into)
-    release = as_release or release_shown(sources[0].replicas)
-    if as_release is None and release < OLDEST:
+    release = asked.as_release or release_shown(sources[0].replicas)
+    if asked.as_release is None and release < OLDEST:
         release = _LAST_WITH_BOTH
     answer = Answer(work="salvage", total=4 * sum(source.size for source in sources))
     for place in places:
         if place.is_running:
             answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")
-    what = "partitions" if as_topic_files else f"a log directory for a {release} broker"
+    what = "partitions" if asked.as_topic_files else f"a log directory for a {release} broker"
     answer.remark(f"writing {what} to {into}; {', '.join(source.name for source in sources)} is only read")
-    to = Ownership.like(places[0].directories[0].tree, owner)
-    options = SalvageOptions(release, wanted, as_topic_files, to)
+    to = Ownership.like(places[0].directories[0].tree, asked.owner)
+    options = SalvageOptions(release, Wanted(asked.deleted, asked.stray, of), asked.as_topic_files, to)
 
     def make() -> None:
         saved = salvaged(sources, into, options, answer.advance)
@@ -113,22 +109,15 @@ def _saved_sentences(saved: Saved) -> Iterator[str]:
 # --- diff ---------------------------------------------------------------------------------------------
 
 
-def diff(
-    places: tuple[LogDirectories, LogDirectories],
-    names: tuple[str, str],
-    *,
-    by: str,
-    limit: int | None,
-    share: Share | None = None,
-) -> Answer:
+def diff(places: tuple[LogDirectories, LogDirectories], names: tuple[str, str], asked: questions.Diff) -> Answer:
     """List what two log directories, partitions or segments do not have in common."""
-    answer = Answer(work="diff", total=sum(place.size for place in places) if share is None else None)
+    answer = Answer(work="diff", total=sum(place.size for place in places) if asked.share is None else None)
     one, two = (Side.of(place, name) for place, name in zip(places, names, strict=True))
     for place in places:
         if place.is_running:
             answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")
-    found = Diff(one, two, by_batch=by == "physical", advance=answer.advance, share=share)
-    return show_comparison(answer, found, _diff_sentences, limit)
+    found = Diff(one, two, by_batch=asked.by == "physical", advance=answer.advance, share=asked.share)
+    return show_comparison(answer, found, _diff_sentences, asked.limit)
 
 
 def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:

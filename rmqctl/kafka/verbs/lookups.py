@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from rmqctl import questions
 from rmqctl.answer import Answer, Row, Section
+from rmqctl.errors import WrongUsage
 from rmqctl.explain import step_lines
-from rmqctl.filters import Filters
+from rmqctl.filters import TIME_WORDS, asked_time
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.query.key import KeySearch, explain_key, latest_rows
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
@@ -16,32 +17,22 @@ from rmqctl.kafka.query.time import SPECIAL, offset_for_time
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.kafka.verbs.looking import begin, no_topic
 from rmqctl.parallel import processes_for
-from rmqctl.release import Release
 
 _RECORD = ("partition", "offset", "timestamp", "key", "value")
 _ANSWER = ("topic", "partition", "time", "offset", "timestamp")
 
 
-def query_offset(
-    replicas: Replicas,
-    topic: str,
-    partition: int,
-    offset: int,
-    filters: Filters,
-    *,
-    read_committed: bool,
-    explain: bool,
-) -> Answer:
+def query_offset(replicas: Replicas, asked: questions.QueryOffset) -> Answer:
     """Give the records that a consumer gets from an offset on."""
     answer = begin(replicas, Answer())
-    log = replicas.find(topic, partition)
+    log = replicas.find(asked.topic, asked.queue)
     if log is None:
-        answer.rows = _no_partition(replicas, topic, partition, answer, explain=explain)
+        answer.rows = _no_partition(replicas, asked.topic, asked.queue, answer, explain=asked.explain)
         return answer
-    wanted = Wanted(filters)
-    limit = filters.limit or 1
+    wanted = Wanted(asked.filters)
+    limit = asked.filters.limit or 1
     keep = wanted.records if wanted.is_selective else None
-    rows = offset_rows(log, OffsetQuestion(offset, limit, read_committed, explain, keep))
+    rows = offset_rows(log, OffsetQuestion(asked.offset, limit, asked.read_committed, asked.explain, keep))
     answer.rows, answer.sections = rows, lambda: _offset_sections(rows)
     answer.is_no = rows[0]["status"] != "FOUND"
     return answer
@@ -56,20 +47,11 @@ def _offset_sections(rows: Sequence[Row]) -> Iterator[Section]:
     yield Section(lines=step_lines(row for row in rows if row["kind"] == "step"))
 
 
-def query_time(
-    replicas: Replicas,
-    topic: str,
-    partition: int | None,
-    time: int | str,
-    *,
-    explain: bool = False,
-    as_release: Release | None = None,
-) -> Answer:
-    """Give the offset that a broker answers for a time, and the record there.
-
-    Args:
-        as_release: whose broker; None: of the release that the directories show.
-    """
+def query_time(replicas: Replicas, asked: questions.QueryTime) -> Answer:
+    """Give the offset that a broker answers for a time, and the record there."""
+    topic, partition = asked.topic, asked.queue
+    is_word = isinstance(asked.time, str) and asked.time in TIME_WORDS
+    time = str(asked.time) if is_word else asked_time("TIME", asked.time)
     answer = begin(replicas, Answer())
     if partition is None:
         chosen = replicas.of(topic)
@@ -77,12 +59,12 @@ def query_time(
         one = replicas.find(topic, partition)
         chosen = [one] if one else []
     if not chosen:
-        answer.rows = _no_partition(replicas, topic, partition, answer, explain=explain)
+        answer.rows = _no_partition(replicas, topic, partition, answer, explain=asked.explain)
         return answer
     rows: list[Row] = []
-    release = as_release or release_shown(replicas)
+    release = asked.as_release or release_shown(replicas)
     for log in chosen:
-        rows += offset_for_time(log, time, release, explain=explain).rows(topic, log.partition.partition or 0)
+        rows += offset_for_time(log, time, release, explain=asked.explain).rows(topic, log.partition.partition or 0)
     answer.rows = rows
     answers = [row for row in rows if row["kind"] == "time_answer"]
     answer.is_no = all(row["offset"] < 0 for row in answers)
@@ -98,35 +80,20 @@ def _time_sections(rows: list[Row], answers: list[Row]) -> Iterator[Section]:
     yield Section(lines=step_lines(row for row in rows if row["kind"] == "step"))
 
 
-@dataclass(frozen=True, slots=True)
-class KeyQuestion:
-    """Which records are asked for by key.
+def query_key(replicas: Replicas, asked: questions.QueryKey) -> Answer:
+    """Give the records with a key, or the last one of each partition.
 
-    Attributes:
-        begin, end: bounds of the timestamp, inclusive, epoch ms.
-        most: records at most.
-        latest: only the last one of each partition.
-        processes: to search with; None: by the size of the log.
+    Raises:
+        WrongUsage: topic or key is not given.
     """
-
-    topic: str
-    key: str
-    filters: Filters
-    begin: int
-    end: int
-    most: int | None
-    latest: bool
-    explain: bool
-    processes: int | None = None
-
-
-def query_key(replicas: Replicas, asked: KeyQuestion) -> Answer:
-    """Give the records with a key, or the last one of each partition."""
-    filters = asked.filters
-    chosen = [log for log in replicas.of(asked.topic) if filters.queue in {None, log.partition.partition}]
+    if asked.topic is None or asked.key is None:
+        raise WrongUsage("TOPIC", "and KEY are both needed for a Kafka log directory.")
+    topic, filters, (first, last) = asked.topic, asked.filters, asked.times
+    most = min((n for n in (asked.most, filters.limit) if n is not None), default=None)
+    chosen = [log for log in replicas.of(topic) if filters.queue in {None, log.partition.partition}]
     answer = begin(replicas, Answer(work="query-key", total=sum(f.size for log in chosen for f in log.partition.logs)))
     if not chosen:
-        answer.rows = _no_partition(replicas, asked.topic, filters.queue, answer, explain=asked.explain)
+        answer.rows = _no_partition(replicas, topic, filters.queue, answer, explain=asked.explain)
         return answer
     wanted, data = Wanted(filters), asked.key.encode("utf-8", "surrogateescape")
 
@@ -138,13 +105,13 @@ def query_key(replicas: Replicas, asked: KeyQuestion) -> Answer:
         search = KeySearch(chosen, data, keep, processes, answer.advance)
         every = (row for _, row in search.rows())
         for row in latest_rows(every) if asked.latest else every:
-            if asked.begin <= max(row["timestamp"], 0) <= asked.end:
+            if first <= max(row["timestamp"], 0) <= last:
                 found.append(row)
                 yield row
-                if asked.most is not None and len(found) >= asked.most:
+                if most is not None and len(found) >= most:
                     return
         if asked.explain or not found:
-            steps = explain_key(chosen, data, replicas.partition_count(asked.topic), found).rows()
+            steps = explain_key(chosen, data, replicas.partition_count(topic), found).rows()
             yield from steps if asked.explain else ()
             if not found:
                 answer.is_no = True

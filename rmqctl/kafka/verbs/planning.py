@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmqctl import questions
 from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
 from rmqctl.files.local import ByteSource
@@ -27,6 +28,21 @@ if TYPE_CHECKING:
     from rmqctl.repair.edits import Plan
 
 _WORDS = {"equal": "equal", "keep": "answer alike", "create": "missing", "replace": "wrong", "remove": "of nothing"}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a plan is made with.
+
+    Attributes:
+        settings: of the broker.
+        processes: that share the logs.
+        others: replicas to take destroyed bytes from.
+    """
+
+    settings: Mapping[str, str]
+    processes: int
+    others: tuple[Replicas, ...] = ()
 
 
 def only_directory(replicas: Replicas, verb: str) -> LogDirectory:
@@ -70,54 +86,46 @@ def hold(
 # --- rebuild ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildQuestion:
-    """What is to be made again, and where it goes; see `rmqctl.store.Store.rebuild`."""
+def rebuild_options(asked: questions.Rebuild, work: Work) -> RebuildOptions:
+    """Return what is to be made, as the library takes it.
 
-    parts: Sequence[str] = ()
-    topics: Sequence[str] = ()
-    into: Path | None = None
-    owner: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    processes: int = 1
-
-    def __post_init__(self) -> None:
-        for part in self.parts:
-            if part not in PARTS:
-                raise WrongUsage(f"--{part}", "is for RocketMQ: a log directory has --index and --checkpoint.")
-
-    def options(self) -> RebuildOptions:
-        """Return the same for the library."""
-        fresh = self.into is not None
-        return RebuildOptions(self.parts, self.topics, self.settings, fresh=fresh, processes=self.processes)
+    Raises:
+        WrongUsage: a part is one of RocketMQ.
+    """
+    for part in sorted(asked.parts):
+        if part not in PARTS:
+            raise WrongUsage(f"--{part}", "is for RocketMQ: a log directory has --index and --checkpoint.")
+    return RebuildOptions(
+        sorted(asked.parts), asked.topics, work.settings, fresh=asked.into is not None, processes=work.processes
+    )
 
 
-def plan_rebuild(replicas: Replicas, asked: RebuildQuestion, answer: Proposal) -> Proposal:
+def plan_rebuild(replicas: Replicas, asked: questions.Rebuild, options: RebuildOptions, answer: Proposal) -> Proposal:
     """Make derived files from the logs and compare them with those that are there.
 
     Raises:
         Refused: the files cannot go where they are wanted.
     """
     if asked.into is not None:
-        _rebuild_into(replicas, asked, asked.into, answer)
+        _rebuild_into(replicas, options, asked.into, asked.owner, answer)
         return answer
     directory = only_directory(replicas, "rebuild")
-    answer.make = lambda: _rebuild_in_place(replicas, directory, asked, answer)
+    answer.make = lambda: _rebuild_in_place(replicas, directory, options, answer)
     return answer
 
 
-def _rebuild_in_place(replicas: Replicas, directory: LogDirectory, asked: RebuildQuestion, answer: Proposal) -> None:
-    found = rebuild(replicas, directory, asked.options())
+def _rebuild_in_place(replicas: Replicas, directory: LogDirectory, options: RebuildOptions, answer: Proposal) -> None:
+    found = rebuild(replicas, directory, options)
     plan, answer.annotate = found.plan(directory), annotate
     if answer.intent.is_real and plan.steps:
-        plan, books = hold(plan, replicas, release_shown(replicas), asked.settings)
+        plan, books = hold(plan, replicas, release_shown(replicas), options.settings)
         answer.hold_to(books)
     _show(found, answer)
-    if asked.topics and not found.partitions:
-        answer.hints = [f"no partition of {', '.join(asked.topics)} is there; rmqctl topics lists those that are"]
+    if options.topics and not found.partitions:
+        answer.hints = [f"no partition of {', '.join(options.topics)} is there; rmqctl topics lists those that are"]
         answer.is_no = True
     elif answer.intent.is_real:
-        answer.plan, answer.check = plan, lambda: _unlike(directory, asked)
+        answer.plan, answer.check = plan, lambda: _unlike(directory, options)
     elif plan.steps:
         answer.hints = [
             "nothing was changed; give --apply to put the new files in place, or --into DIR to have them there"
@@ -126,10 +134,10 @@ def _rebuild_in_place(replicas: Replicas, directory: LogDirectory, asked: Rebuil
     answer.is_no_after = bool(found.left)
 
 
-def _unlike(before: LogDirectory, asked: RebuildQuestion) -> list[str]:
+def _unlike(before: LogDirectory, options: RebuildOptions) -> list[str]:
     """Return what a second rebuild would still change."""
     replicas = opened_again(before)
-    again = rebuild(replicas, replicas.directories[0], asked.options())
+    again = rebuild(replicas, replicas.directories[0], options)
     return [f"{step.file}: {step.why}" for step in again.steps(replicas.directories[0])]
 
 
@@ -140,10 +148,12 @@ def opened_again(before: LogDirectory) -> Replicas:
     return Replicas(LogDirectories([directory]))
 
 
-def _rebuild_into(replicas: Replicas, asked: RebuildQuestion, into: Path, answer: Proposal) -> None:
+def _rebuild_into(
+    replicas: Replicas, options: RebuildOptions, into: Path, owner_asked: str | None, answer: Proposal
+) -> None:
     directories = replicas.directories
     check_new_directory(into, [d.root for d in directories if isinstance(d.tree, LocalTree)])
-    owner = Ownership.like(directories[0].tree, asked.owner)
+    owner = Ownership.like(directories[0].tree, owner_asked)
 
     def make() -> None:
         from rmqctl.repair.books import Books
@@ -151,7 +161,7 @@ def _rebuild_into(replicas: Replicas, asked: RebuildQuestion, into: Path, answer
         with making(into, owner):
             found = Rebuilt(replicas.place.root)
             for directory in directories:
-                made = rebuild(replicas, directory, asked.options())
+                made = rebuild(replicas, directory, options)
                 write_into(made, into)
                 found.changes += made.changes
                 found.left |= made.left
@@ -193,39 +203,22 @@ def _sentences(found: Rebuilt, summary: Mapping[str, Any]) -> Iterator[str]:
 # --- repair -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RepairQuestion:
-    """What is to be mended, and how; see `rmqctl.store.Store.repair`.
+def _transactions(asked: questions.Repair) -> tuple[tuple[str, int], ...]:
+    """Return the transactions to be ended: partition and producer id.
 
-    Attributes:
-        abort: transactions to be ended: ``topic-0:4000``, a partition and a producer id.
+    Raises:
+        WrongUsage: one is not written as a partition and a number.
     """
-
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    replicas: tuple[Replicas, ...] = ()
-    abort: tuple[str, ...] = ()
-    settings: Mapping[str, str] = field(default_factory=dict)
-    processes: int = 1
-
-    def transactions(self) -> tuple[tuple[str, int], ...]:
-        """Return the transactions to be ended: partition and producer id.
-
-        Raises:
-            WrongUsage: one is not written as a partition and a number.
-        """
-        found = []
-        for text in self.abort:
-            label, colon, producer = text.rpartition(":")
-            if not colon or not producer.isascii() or not producer.isdigit():
-                raise WrongUsage(
-                    "--abort-transaction", f"{text!r} is not PARTITION:PRODUCER-ID, such as orders-0:4000."
-                )
-            found.append((label, int(producer)))
-        return tuple(found)
+    found = []
+    for text in asked.abort_transaction:
+        label, colon, producer = text.rpartition(":")
+        if not colon or not producer.isascii() or not producer.isdigit():
+            raise WrongUsage("--abort-transaction", f"{text!r} is not PARTITION:PRODUCER-ID, such as orders-0:4000.")
+        found.append((label, int(producer)))
+    return tuple(found)
 
 
-def plan_repair(replicas: Replicas, asked: RepairQuestion, answer: Proposal) -> Proposal:
+def plan_repair(replicas: Replicas, asked: questions.Repair, work: Work, answer: Proposal) -> Proposal:
     """Plan how to mend what verify finds with the least loss.
 
     Raises:
@@ -233,21 +226,26 @@ def plan_repair(replicas: Replicas, asked: RepairQuestion, answer: Proposal) -> 
         WrongUsage: a transaction is not named as it should be.
     """
     directory = only_directory(replicas, "repair")
-    asked.transactions()
+    _transactions(asked)
     staged = ExitStack()
-    answer.make = lambda: _plan_repair(replicas, directory, asked, answer, staged)
+    answer.make = lambda: _plan_repair(replicas, directory, asked, work, answer, staged)
     answer.close = staged.close
     return answer
 
 
 def _plan_repair(
-    replicas: Replicas, directory: LogDirectory, asked: RepairQuestion, answer: Proposal, staged: ExitStack
+    replicas: Replicas,
+    directory: LogDirectory,
+    asked: questions.Repair,
+    work: Work,
+    answer: Proposal,
+    staged: ExitStack,
 ) -> None:
     from rmqctl.kafka.repair.plan import RepairOptions, complaints, plan_repair
 
     options = RepairOptions(
-        release_shown(replicas), asked.only, asked.skip, asked.replicas, asked.transactions(), asked.settings,
-        asked.processes,
+        release_shown(replicas), asked.only, asked.skip, work.others, _transactions(asked), work.settings,
+        work.processes,
     )  # fmt: skip
     place = staged.enter_context(staging(directory.root, answer.intent))
     found = plan_repair(directory, options, place, image=replicas.image)
@@ -259,5 +257,5 @@ def _plan_repair(
     answer.preface = [line for step in answer.shown.steps for line in (f"{step.id} {step.file}: {step.what}", step.why)]
     answer.annotate = annotate
     answer.check = lambda: complaints(opened_again(directory).directories[0], found)
-    if given_up and not asked.replicas:
+    if given_up and not work.others:
         answer.hints.append(f"{number_of(given_up, 'record')} would be given up: --from DIR takes them from a replica")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from rmqctl import questions
 from rmqctl.answer import Answer, Proposal, Row, Section
 from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.directory.releases import COMPARED
@@ -25,61 +25,50 @@ if TYPE_CHECKING:  # only a start beside a leader compares two disks
 _FOLLOWING = ("partition", "log_end_offset", "leader_log_end_offset", "cut_to", "cut", "lost")
 
 
-@dataclass(frozen=True, slots=True)
-class StartQuestion:
-    """Which start is asked for, and what of it.
-
-    Attributes:
-        release: whose rules; None: that of the release that the directories show.
-        settings: of the broker.
-        plan: also make the plan that carries it out.
-        list_lost: rows are the batches that would be lost.
-        compare: a row for each family of releases.
-        leader: the disks of a broker that is to lead: also say what is cut when it is followed.
-    """
-
-    release: Release | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    plan: bool = False
-    list_lost: bool = False
-    compare: bool = False
-    leader: Replicas | None = None
-
-
-def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Proposal:
+def recover(
+    replicas: Replicas,
+    asked: questions.Recover,
+    settings: Mapping[str, str],
+    of_leader: Replicas | None,
+    answer: Proposal,
+) -> Proposal:
     """Say what a broker's start does to log directories, and plan it where that is wanted.
+
+    Args:
+        settings: of the broker.
+        of_leader: the disks of a broker that is to lead: also say what is cut when it is followed.
 
     Raises:
         Refused: what is to be planned cannot be carried out.
     """
     if asked.compare:
-        starts = [replay(replicas, release, asked.settings) for release in COMPARED]
+        starts = [replay(replicas, release, settings) for release in COMPARED]
         answer.rows = [comparison(start) for start in starts]
         answer.is_no = not all(start.is_harmless for start in starts)
     else:
-        found = replay(replicas, asked.release or release_shown(replicas), asked.settings)
+        found = replay(replicas, asked.as_release or release_shown(replicas), settings)
         answer.is_no = answer.is_no_after = not found.is_harmless
         if asked.list_lost:
             answer.rows = lost_rows(found)
         else:
             show(found, replicas.place.root, answer)
-        if asked.plan:
+        if asked.wants_plan:
             from rmqctl.kafka.recovery.plan import recovery_plan
             from rmqctl.kafka.verbs.planning import annotate, hold
 
             answer.annotate = annotate
             plan = recovery_plan(list(replicas.directories), found)
             answer.document = None
-            plan, books = hold(plan, replicas, found.release, asked.settings, is_start=True)
+            plan, books = hold(plan, replicas, found.release, settings, is_start=True)
             answer.plan = answer.shown = plan
             if plan.steps:
                 answer.hold_to(books)
-            answer.check = partial(_complaints, replicas, found.release, asked.settings)
-        if asked.leader is not None:
+            answer.check = partial(_complaints, replicas, found.release, settings)
+        if of_leader is not None:
             from rmqctl.kafka.replication.elect import Disk
 
-            of_leader = replay(asked.leader, asked.release or release_shown(asked.leader), asked.settings)
-            leader = Disk(asked.leader.place.root, asked.leader, of_leader)
+            led = replay(of_leader, asked.as_release or release_shown(of_leader), settings)
+            leader = Disk(of_leader.place.root, of_leader, led)
             _add_leader(Disk(replicas.place.root, replicas, found), leader, answer)
     for directory, gone in replicas.gone():
         name = gone.file if len(replicas.directories) == 1 else f"{directory.root}/{gone.file}"

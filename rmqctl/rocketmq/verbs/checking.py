@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
+from rmqctl import questions
 from rmqctl.answer import Answer
 from rmqctl.errors import MissingExtra, RmqctlError
 from rmqctl.findings import Finding
-from rmqctl.release import Release
+from rmqctl.parallel import processes_for
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.recovery import outcome
 from rmqctl.rocketmq.recovery.proof import FileRange, Job, Proof, Prover
 from rmqctl.rocketmq.recovery.replay import Replay
 from rmqctl.rocketmq.recovery.rules import has_dledger_log
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
 from rmqctl.rocketmq.verbs.common import begin, pending_remark
 from rmqctl.rocketmq.verify.driver import Level, Share, Verification, VerifyOptions
 from rmqctl.rocketmq.verify.splits import Split
@@ -26,29 +27,21 @@ _LEFT_OUT = "queues", "databases", "waits"
 """What `recover` says of every queue, which `verify` does not repeat."""
 
 
-def verify(
-    store: RocketMQStore,
-    *,
-    level: str,
-    cross: bool,
-    processes: int,
-    as_release: Release | None,
-    notes: bool,
-    share: Callable[..., Any] | None,
-) -> Answer:
+def verify(store: RocketMQStore, asked: questions.Verify) -> Answer:
     """Check every file alone, then the files against each other, and say what a start would do."""
     answer = Answer(work="verify", total=sum(f.size for f in store.log_files))
     pending_remark(store, answer)
     begin(store, answer)
-    options, elsewhere = VerifyOptions(Level(level), cross, processes, as_release), None
-    if share is not None:
+    processes = asked.processes or processes_for(bytes_held(store.log_files))
+    options, elsewhere = VerifyOptions(Level(asked.level), asked.cross, processes, asked.as_release), None
+    if asked.share is not None:
         from rmqctl.rocketmq.tables.splits import SPLIT_SIZE
         from rmqctl.rocketmq.tables.tables import splits_shared
 
         answer.total = None  # who shares the work shows how far it is
-        options = VerifyOptions(Level(level), cross, processes, as_release, SPLIT_SIZE)
-        elsewhere = splits_shared(share)
-    return show(answer, StartingVerification(store, options, answer, elsewhere), store.root, notes=notes)
+        options = replace(options, split_size=SPLIT_SIZE)
+        elsewhere = splits_shared(asked.share)
+    return show(answer, StartingVerification(store, options, answer, elsewhere), store.root, notes=asked.notes)
 
 
 @dataclass(frozen=True, slots=True)

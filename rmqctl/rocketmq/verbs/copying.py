@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqctl import election
+from rmqctl import election, questions
 from rmqctl.answer import Answer, Section
 from rmqctl.rocketmq.diff.driver import Diff, DiffOptions, Side
 from rmqctl.rocketmq.store.files import RocketMQStore
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 _PLACES = ("source", "severity", "id", "file", "offset", "size", "message")
 
 
-def salvage(stores: Sequence[RocketMQStore], into: Path, *, stale: bool, renumber: bool, owner: str | None) -> Answer:
+def salvage(stores: Sequence[RocketMQStore], asked: questions.Salvage) -> Answer:
     """Write every readable message of one store or several into a new one; rows are what could not be read.
 
     Raises:
@@ -36,17 +35,17 @@ def salvage(stores: Sequence[RocketMQStore], into: Path, *, stale: bool, renumbe
     from rmqctl.rocketmq.salvage.salvage import salvage as salvaged
     from rmqctl.rocketmq.store.locate import check_no_part
 
-    check_no_part(into)
-    check_target(stores, into)
+    check_no_part(asked.into)
+    check_target(stores, asked.into)
     answer = Answer(work="salvage", total=4 * sum(f.size for store in stores for f in store.log_files))
     for store in stores:
         if store.is_running:
             answer.remark(f"a broker holds the lock of {store.root}: what is read may be changing")
-    options = SalvageOptions(stale, renumber, Ownership.like(stores[0].tree, owner))
-    answer.remark(f"writing a new store to {into}; {', '.join(s.root for s in stores)} is only read")
+    options = SalvageOptions(asked.stale, asked.renumber, Ownership.like(stores[0].tree, asked.owner))
+    answer.remark(f"writing a new store to {asked.into}; {', '.join(s.root for s in stores)} is only read")
 
     def make() -> None:
-        saved = salvaged(stores, into, options, answer.advance)
+        saved = salvaged(stores, asked.into, options, answer.advance)
         rows = [{**finding.row(), "source": saved.sources[number][0]} for number, finding in saved.unreadable]
         answer.rows, answer.summary = rows, saved.summary
         answer.document = lambda: {"summary": saved.summary(), "unreadable": rows}
@@ -82,19 +81,19 @@ def _salvaged_sentences(saved: Salvaged) -> Iterator[str]:
 # --- diff ---------------------------------------------------------------------------------------------
 
 
-def diff(sides: tuple[Side, Side], *, by: str, queues: bool, limit: int | None, share: Any) -> Answer:
+def diff(sides: tuple[Side, Side], asked: questions.Diff) -> Answer:
     """List what two stores or logs do not have in common.
 
     Args:
-        share: a :class:`rmqctl.rocketmq.diff.driver.Sharing` that reads the logs elsewhere.
+        asked: ``share`` is a :class:`rmqctl.rocketmq.diff.driver.Sharing` that reads the logs elsewhere.
     """
-    options = DiffOptions(by == "physical", queues)
-    if share is None:
+    options = DiffOptions(asked.by == "physical", asked.queues)
+    if asked.share is None:
         answer = Answer(work="diff", total=sum(f.size for f in sides[0].log.files))
         found = Diff(*sides, options, answer.advance)
     else:
-        answer, found = Answer(), Diff(*sides, options, share=share)
-    return show_comparison(answer, found, _diff_sentences, limit)
+        answer, found = Answer(), Diff(*sides, options, share=asked.share)
+    return show_comparison(answer, found, _diff_sentences, asked.limit)
 
 
 def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:

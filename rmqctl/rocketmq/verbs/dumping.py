@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rmqctl import questions
 from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
@@ -24,30 +25,30 @@ if TYPE_CHECKING:
 Found = RocketMQStore | LoneFile
 
 
-def dump(found: Found, filters: Filters, rendering: Rendering, *, as_release: Release | None, follow: bool) -> Answer:
+def dump(found: Found, asked: questions.Dump) -> Answer:
     """Show the log, or whatever was pointed at, damage in its place."""
-    if rendering.records:
+    if asked.rendering.records:
         raise WrongUsage("--records", "is for Kafka: a commit log is records, and is shown as such.")
     answer = _begun(found, Answer())
-    dump = _dump(found, _request(found, filters, rendering, as_release))
-    if follow and dump.log is None:
+    dump = _dump(found, _request(found, asked.filters, asked.rendering, asked.as_release))
+    if asked.follow and dump.log is None:
         raise WrongUsage(
             "--follow", "needs a log, which is all that grows; give the store, or its commitlog directory."
         )
 
     def rows() -> Iterator[Row | None]:
         dump.report(answer.advance)
-        yield from dump.follow() if follow else dump.rows()
-        _finish(found, dump, filters, answer, follow=follow)
+        yield from dump.follow() if asked.follow else dump.rows()
+        _finish(found, dump, asked.filters, answer, follow=asked.follow)
 
     def lines() -> Iterator[bytes | memoryview]:
         dump.report(answer.advance)
         yield from dump.lines()
-        _finish(found, dump, filters, answer, follow=follow)
+        _finish(found, dump, asked.filters, answer, follow=asked.follow)
 
     answer.rows, answer.formatter = rows(), _compile
     answer.sections = lambda: [Section(rows=answer.rows, layout=LAYOUT)]
-    if not follow:
+    if not asked.follow:
         answer.lines, answer.work, answer.total = lines, "dump", dump.total
     return answer
 

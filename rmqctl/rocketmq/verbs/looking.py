@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rmqctl import questions
 from rmqctl.answer import EVERY_KIND, Answer, Row
 from rmqctl.errors import MissingExtra
-from rmqctl.release import Release
 from rmqctl.rocketmq.store.files import RocketMQStore, forgiving
 from rmqctl.rocketmq.verbs.common import begin, name_unreadable, no_start, pending_remark
 
@@ -59,26 +59,26 @@ def info(store: RocketMQStore, *, explain: bool) -> Answer:
     return answer
 
 
-def topics(store: RocketMQStore, *, topic: str | None, by_topic: bool, as_found: bool) -> Answer:
+def topics(store: RocketMQStore, asked: questions.Topics) -> Answer:
     """List queues, or topics with their queues added up."""
-    from rmqctl.rocketmq.dispatch.queue_ends import by_topic as add_up
+    from rmqctl.rocketmq.dispatch.queue_ends import by_topic
     from rmqctl.rocketmq.query.lag import with_lite_topics
     from rmqctl.rocketmq.recovery.queue_ends import queue_ends
 
     found = forgiving(store)
-    answer = begin(found, Answer(columns=None if by_topic else _QUEUE_COLUMNS))
+    answer = begin(found, Answer(columns=None if asked.by_topic else _QUEUE_COLUMNS))
 
     def rows() -> Iterator[Row]:
-        ends = queue_ends(found, as_found=as_found)
+        ends = queue_ends(found, as_found=asked.as_found)
         if ends.error is not None:
             answer.remark(no_start(ends.release, ends.error))
             answer.is_no = True
-        queues = [r for r in ends.rows if topic is None or r.topic == topic]
-        yield from with_lite_topics(found, add_up(queues) if by_topic else (r.row() for r in queues))
+        queues = [r for r in ends.rows if asked.topic is None or r.topic == asked.topic]
+        yield from with_lite_topics(found, by_topic(queues) if asked.by_topic else (r.row() for r in queues))
         name_unreadable(found, answer)
         if not queues and not answer.is_no:
             answer.is_no = True
-            answer.remark(_no_queue(found, topic))
+            answer.remark(_no_queue(found, asked.topic))
 
     answer.rows = rows()
     return answer
@@ -97,9 +97,7 @@ def _no_queue(store: RocketMQStore, topic: str | None) -> str:
     return f"the store knows no topic {topic}" + (f"; did you mean {' or '.join(hint)}?" if hint else "")
 
 
-def lag(
-    store: RocketMQStore, *, group: str | None, topic: str | None, as_release: Release | None, as_found: bool
-) -> Answer:
+def lag(store: RocketMQStore, asked: questions.Lag) -> Answer:
     """List consumer groups with what they have not consumed."""
     from rmqctl.rocketmq.query.lag import lag_rows
     from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
@@ -108,12 +106,12 @@ def lag(
     answer = begin(store, Answer(columns=_LAG_COLUMNS))
 
     def rows() -> Iterator[Row]:
-        release = as_release or release_range(store).highest
-        with RecoveredStore(store, release, as_found=as_found) as started:
-            found = list(lag_rows(started, group, topic))
+        release = asked.as_release or release_range(store).highest
+        with RecoveredStore(store, release, as_found=asked.as_found) as started:
+            found = list(lag_rows(started, asked.group, asked.topic))
             yield from (row.row() for row in found)
             if not found:
-                answer.remarks += _no_offset(started, group, topic)
+                answer.remarks += _no_offset(started, asked.group, asked.topic)
         answer.is_no = not found or any(row.anomaly for row in found)
 
     answer.rows = rows()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rmqctl import questions
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import WrongUsage
 from rmqctl.explain import step_lines
-from rmqctl.filters import Filters, Rendering
+from rmqctl.filters import TIME_WORDS, Filters, asked_time
 from rmqctl.release import Release
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.verbs.common import LAYOUT, answer_messages, begin, message_rows, row_options
@@ -23,33 +24,12 @@ if TYPE_CHECKING:
 
 
 _MAX = 64
+"""Candidates that a broker gives at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyQuestion:
-    """What `query-key` asks; see `rmqctl.store.Store.query_key`."""
-
-    topic: str | None
-    key: str | None
-    filters: Filters
-    unique: bool
-    begin: int
-    end: int
-    most: int
-    raw: bool
-    scan: bool
-    processes: int | None
-    explain: bool
-
-    @property
-    def rest(self) -> Filters:
-        """The filters that are not part of the question to the index."""
-        return replace(self.filters, topic=None, tag=None, limit=None)
-
-
-def query_key(store: RocketMQStore, asked: KeyQuestion, rendering: Rendering, release: Release | None) -> Answer:
+def query_key(store: RocketMQStore, asked: questions.QueryKey) -> Answer:
     """Find messages by key in the index as a broker does, or in the log."""
-    show = row_options(rendering, release)
+    show, times = row_options(asked.rendering, asked.as_release), asked.times
     answer = begin(store)
     answer.total = sum(f.size for f in store.log_files)
     if asked.scan:
@@ -57,7 +37,7 @@ def query_key(store: RocketMQStore, asked: KeyQuestion, rendering: Rendering, re
         answer.work = "scan"
         return answer_messages(
             answer,
-            lambda: (message_rows(_scanned(store, asked, answer, strict=show.strict), show), ()),
+            lambda: (message_rows(_scanned(store, asked, times, answer, strict=show.strict), show), ()),
             lambda count: _no_unless(answer, count),
         )
     from rmqctl.rocketmq.query.key import KeyQuery
@@ -65,9 +45,8 @@ def query_key(store: RocketMQStore, asked: KeyQuestion, rendering: Rendering, re
     if asked.topic is None:
         raise WrongUsage("TOPIC", "is needed, as the index holds the hash of topic and key; --scan does without it.")
     answer.work = "explain"
-    query = KeyQuery(
-        asked.topic, asked.key, asked.unique, asked.filters.tag, asked.begin, asked.end, asked.most, show.strict
-    )
+    most = _MAX if asked.most is None else asked.most
+    query = KeyQuery(asked.topic, asked.key, asked.unique, asked.filters.tag, *times, most, show.strict)
 
     def look_up() -> tuple[Iterable[Row], Sequence[TraceStep]]:
         records, steps = _looked_up(store, query, asked, answer)
@@ -86,7 +65,7 @@ def _no_unless(answer: Answer, count: int) -> None:
     answer.is_no = not count
 
 
-def _refuse_with_scan(asked: KeyQuestion) -> None:
+def _refuse_with_scan(asked: questions.QueryKey) -> None:
     if asked.raw:
         raise WrongUsage("--raw", "shows candidates of the index, which --scan does not use.")
     if asked.explain:
@@ -94,7 +73,7 @@ def _refuse_with_scan(asked: KeyQuestion) -> None:
 
 
 def _looked_up(
-    store: RocketMQStore, query: KeyQuery, asked: KeyQuestion, said: Answer
+    store: RocketMQStore, query: KeyQuery, asked: questions.QueryKey, said: Answer
 ) -> tuple[Sequence[Record], list[TraceStep]]:
     from rmqctl.rocketmq.query.key import by_key
     from rmqctl.rocketmq.query.steps import FILTERED, Trace
@@ -102,11 +81,12 @@ def _looked_up(
     trace = Trace(on=asked.explain)
     answer = by_key(store, query, trace)
     records: Sequence[Record] = answer.raw if asked.raw else answer.messages
-    if not asked.rest.is_empty:
+    rest = replace(asked.filters, topic=None, tag=None, limit=None)  # the index knows these
+    if not rest.is_empty:
         from rmqctl.rocketmq.log.filters import Filter
         from rmqctl.rocketmq.query.messages import passing
 
-        kept = passing(records, Filter.of(asked.rest, strict=query.strict))
+        kept = passing(records, Filter.of(rest, strict=query.strict))
         for record in records:
             if record not in kept:
                 trace.add(record.file, f"record {record.physical_offset}", "left out by the filters")
@@ -141,7 +121,9 @@ def _nothing(store: RocketMQStore, topic: str | None, way: str) -> str:
     return f"nothing found; {way}"
 
 
-def _scanned(store: RocketMQStore, asked: KeyQuestion, said: Answer, *, strict: bool) -> list[Record]:
+def _scanned(
+    store: RocketMQStore, asked: questions.QueryKey, times: tuple[int, int], said: Answer, *, strict: bool
+) -> list[Record]:
     from rmqctl.rocketmq.log.filters import Filter
     from rmqctl.rocketmq.query.log_search import Search, search_log
     from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY
@@ -152,7 +134,7 @@ def _scanned(store: RocketMQStore, asked: KeyQuestion, said: Answer, *, strict: 
     records: list[Record] = []
     damaged = 0
     for part in search_log(store, search, processes=asked.processes, progress=said.advance):
-        records += [r for r in part.records if asked.begin <= r.store_timestamp <= asked.end]
+        records += [r for r in part.records if times[0] <= r.store_timestamp <= times[1]]
         damaged += len(part.findings)
         if limit is not None and len(records) >= limit:
             break
@@ -165,36 +147,26 @@ def _scanned(store: RocketMQStore, asked: KeyQuestion, said: Answer, *, strict: 
 # --- by id --------------------------------------------------------------------------------------------
 
 
-def query_id(
-    store: RocketMQStore,
-    message_id: str,
-    rendering: Rendering,
-    release: Release | None,
-    *,
-    topic: str | None,
-    every: bool,
-    scan: bool,
-    explain: bool,
-) -> Answer:
+def query_id(store: RocketMQStore, asked: questions.QueryId) -> Answer:
     """Find the message with an offsetMsgId or a unique key."""
     from rmqctl.rocketmq.query.ids import NotAMessageId, parse_message_id
 
     try:
-        wanted = parse_message_id(message_id)
+        wanted = parse_message_id(asked.message_id)
     except NotAMessageId as error:
-        reason = f"{message_id!r} is no message id: {error}. For a key of another shape: query-key --unique."
+        reason = f"{asked.message_id!r} is no message id: {error}. For a key of another shape: query-key --unique."
         raise WrongUsage("MESSAGE_ID", reason) from None
-    if scan and explain:
+    if asked.scan and asked.explain:
         raise WrongUsage("--explain", "reads the log by itself; leave out --scan.")
-    show = row_options(rendering, release)
+    show = row_options(asked.rendering, asked.as_release)
     answer = begin(store)
-    answer.work, answer.total = "scan" if scan else "explain", sum(f.size for f in store.log_files)
+    answer.work, answer.total = "scan" if asked.scan else "explain", sum(f.size for f in store.log_files)
     more = 0
 
     def look_up() -> tuple[Iterable[Row], Sequence[TraceStep]]:
         nonlocal more
-        records, steps = _of_id(store, wanted, topic, answer, scan=scan, explain=explain, strict=show.strict)
-        shown = records if every else records[:1]
+        records, steps = _of_id(store, wanted, asked, answer, strict=show.strict)
+        shown = records if asked.every else records[:1]
         more = len(records) - len(shown)
         return message_rows(shown, show), steps
 
@@ -202,10 +174,10 @@ def query_id(
         if more:
             answer.remark(f"{more} more messages have this unique key; --all shows them")
         answer.is_no = not count
-        if not count and not explain:
+        if not count and not asked.explain:
             answer.remarks += [f"read as {line}" for line in wanted.describe()]
             ways = "--explain says why, --scan looks for the unique key in the log"
-            answer.remark(_nothing(store, topic, "the whole log was read" if scan else ways))
+            answer.remark(_nothing(store, asked.topic, "the whole log was read" if asked.scan else ways))
 
     return answer_messages(answer, look_up, last)
 
@@ -213,22 +185,20 @@ def query_id(
 def _of_id(
     store: RocketMQStore,
     wanted: MessageId,
-    topic: str | None,
+    asked: questions.QueryId,
     said: Answer,
     *,
-    scan: bool,
-    explain: bool,
     strict: bool,
 ) -> tuple[list[Record], list[TraceStep]]:
     from rmqctl.rocketmq.query.ids import by_id
     from rmqctl.rocketmq.query.steps import Trace
 
-    if scan:
-        return _scanned_id(store, wanted, topic, said, strict=strict), []
-    trace = Trace(on=explain)
-    answer = by_id(store, wanted, (topic,) if topic is not None else (), trace, strict=strict)
+    if asked.scan:
+        return _scanned_id(store, wanted, asked.topic, said, strict=strict), []
+    trace = Trace(on=asked.explain)
+    answer = by_id(store, wanted, (asked.topic,) if asked.topic is not None else (), trace, strict=strict)
     said.remarks += _unusual(answer)
-    if not explain:
+    if not asked.explain:
         return answer.messages, []
     from rmqctl.rocketmq.query.explain import conclude_id
 
@@ -270,36 +240,26 @@ _TIME_COLUMNS = (
 )
 
 
-def query_offset(
-    store: RocketMQStore,
-    topic: str,
-    queue: int,
-    offset: int,
-    filters: Filters,
-    rendering: Rendering,
-    *,
-    explain: bool,
-    as_release: Release | None,
-    as_found: bool,
-) -> Answer:
+def query_offset(store: RocketMQStore, asked: questions.QueryOffset) -> Answer:
     """Give the status, then messages of a queue from an offset on."""
     from rmqctl.rocketmq.query.offset import OffsetQuestion, offset_rows
     from rmqctl.rocketmq.query.queue_view import open_queue
 
-    show = row_options(rendering, as_release)
+    filters, show = asked.filters, row_options(asked.rendering, asked.as_release)
     question = OffsetQuestion(
-        offset, filters.limit, filters.tag, as_release is not None, explain, show, _filter(filters, strict=show.strict)
-    )
+        asked.offset, filters.limit, filters.tag, asked.as_release is not None, asked.explain, show,
+        _filter(filters, strict=show.strict),
+    )  # fmt: skip
     answer = begin(store)
 
     def rows() -> Iterator[Row]:
-        with _started(store, as_release, as_found=as_found) as started:
-            meant = _queues_meant(started, topic, queue)
+        with _started(store, asked.as_release, as_found=asked.as_found) as started:
+            meant = _queues_meant(started, asked.topic, asked.queue)
             if not isinstance(meant, list):
-                yield from _no_queue(answer, meant, explain=explain)
+                yield from _no_queue(answer, meant, explain=asked.explain)
                 return
             found = 0
-            with open_queue(started, topic, queue) as view:
+            with open_queue(started, asked.topic, asked.queue) as view:
                 for row in offset_rows(view, question):
                     found += row["kind"] == "message"
                     yield row
@@ -309,36 +269,28 @@ def query_offset(
     return answer
 
 
-def query_time(
-    store: RocketMQStore,
-    topic: str,
-    queue: int | None,
-    time: int,
-    rendering: Rendering,
-    *,
-    boundary: str,
-    explain: bool,
-    as_release: Release | None,
-    as_found: bool,
-) -> Answer:
+def query_time(store: RocketMQStore, asked: questions.QueryTime) -> Answer:
     """Give for each queue the offset that a broker answers for a time, and the message there."""
     from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary, TimeQuestion, time_rows
 
-    question = TimeQuestion(time, Boundary(boundary), explain, row_options(rendering, as_release))
+    if asked.time in TIME_WORDS:
+        raise WrongUsage("TIME", f"{asked.time!r} is for Kafka; give a time.")
+    time, show = asked_time("TIME", asked.time), row_options(asked.rendering, asked.as_release)
+    question = TimeQuestion(time, Boundary(asked.boundary), asked.explain, show)
     answer = begin(store)
 
     def rows() -> Iterator[Row]:
-        with _started(store, as_release, as_found=as_found) as started:
-            if boundary == "upper" and started.release < BOUNDARIES_SINCE:
+        with _started(store, asked.as_release, as_found=asked.as_found) as started:
+            if asked.boundary == "upper" and started.release < BOUNDARIES_SINCE:
                 answer.remark(
                     f"a broker of {started.release} knows no boundary: the message nearest to the time is the answer"
                 )
-            meant = _queues_meant(started, topic, queue)
+            meant = _queues_meant(started, asked.topic, asked.queue)
             if not isinstance(meant, list):
-                yield from _no_queue(answer, meant, explain=explain)
+                yield from _no_queue(answer, meant, explain=asked.explain)
                 return
             messages = 0  # of the queues, whether or not one is the answer
-            for row in time_rows(started, topic, meant, question):
+            for row in time_rows(started, asked.topic, meant, question):
                 if row["kind"] == "time_answer":
                     messages += max(row["max_offset"] - row["min_offset"], 0)
                 yield row

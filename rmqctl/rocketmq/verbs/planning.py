@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmqctl import questions
 from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
 from rmqctl.parallel import most_processes, processes_for
-from rmqctl.release import Release
 from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
 from rmqctl.text import number_of, what_a_start_leaves
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rmqctl.findings import Finding
     from rmqctl.hexview.annotation import Annotation
     from rmqctl.repair.edits import Plan
-    from rmqctl.rocketmq.rebuild.build import Builder
     from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
     from rmqctl.rocketmq.recovery.outcome import Recovery
     from rmqctl.rocketmq.repair.plan import Repair
@@ -43,26 +42,7 @@ def annotate(source: ByteSource, name: str, begin: int, end: int) -> Iterator[An
 # --- recover ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StartQuestion:
-    """Which start is asked for, and what of it.
-
-    Attributes:
-        release: whose rules; None: those of the release that the store shows.
-        plan: also make the plan that carries it out.
-        list_lost: rows are the messages that would be lost.
-        compare: a row for each family of releases.
-        processes: that share the log; None: as many as there are.
-    """
-
-    release: Release | None
-    plan: bool
-    list_lost: bool
-    compare: bool
-    processes: int | None
-
-
-def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Proposal:
+def recover(store: RocketMQStore, asked: questions.Recover, answer: Proposal) -> Proposal:
     """Say what a broker's start does to the store, and plan it where that is wanted.
 
     Raises:
@@ -90,11 +70,11 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
     answer.close = staged.close
 
     def make() -> None:
-        found = replay(store, asked.release, index=asked.plan, databases=True, processes=shared)
+        found = replay(store, asked.as_release, index=asked.wants_plan, databases=True, processes=shared)
         answer.is_no = not found.is_harmless
         if asked.list_lost:
             answer.rows = outcome.lost_rows(found)
-        elif asked.plan:
+        elif asked.wants_plan:
             _plan_recovery(store, found, answer, staged)
         else:
             below = [what_a_start_leaves(store.root, removes=found.removes)] if found.starts else []
@@ -191,27 +171,21 @@ def _left_to_do(store: RocketMQStore, found: Recovery) -> Sequence[str]:
 # --- repair -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RepairQuestion:
-    """What is to be mended, and how; see `rmqctl.store.Store.repair`."""
+def repair(store: RocketMQStore, asked: questions.Repair, answer: Proposal, replica: RocketMQStore | None) -> Proposal:
+    """Plan how to mend what verify finds with the least loss.
 
-    only: tuple[str, ...]
-    skip: tuple[str, ...]
-    replica: RocketMQStore | None
-    body_damage: str
-    neutralize: tuple[int, ...]
-    processes: int | None
-
-
-def repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal) -> Proposal:
-    """Plan how to mend what verify finds with the least loss."""
+    Args:
+        replica: a store to take destroyed bytes from.
+    """
     staged = ExitStack()
-    answer.make = lambda: _plan_repair(store, asked, answer, staged)
+    answer.make = lambda: _plan_repair(store, asked, replica, answer, staged)
     answer.close = staged.close
     return answer
 
 
-def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, staged: ExitStack) -> None:
+def _plan_repair(
+    store: RocketMQStore, asked: questions.Repair, replica: RocketMQStore | None, answer: Proposal, staged: ExitStack
+) -> None:
     from rmqctl.rocketmq.rebuild.rebuild import building
     from rmqctl.rocketmq.repair.log_repair import BodyDamage
     from rmqctl.rocketmq.repair.plan import RepairOptions, complaints, plan_repair
@@ -220,7 +194,7 @@ def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, 
     shared = asked.processes or processes_for(bytes_held(store.log_files))
     outside = tuple(map(str, answer.intent.outside))
     body_damage = BodyDamage(asked.body_damage)
-    options = RepairOptions(asked.only, asked.skip, asked.replica, body_damage, asked.neutralize, shared, outside)
+    options = RepairOptions(asked.only, asked.skip, replica, body_damage, asked.neutralize, shared, outside)
     directory = staged.enter_context(staging(store.root, answer.intent))
     with building(store, directory):
         found = plan_repair(store, options, directory)
@@ -284,48 +258,42 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildQuestion:
-    """What is to be rebuilt, and where it goes; see `rmqctl.store.Store.rebuild`."""
+def check_topics(asked: questions.Rebuild) -> None:
+    """Refuse parts of some topics only that exist for all of them together.
 
-    parts: frozenset[str]
-    topics: tuple[str, ...]
-    into: Path | None
-    owner: str | None
-    processes: int | None
-    release: Release | None
-    share: Builder | None
-
-    def __post_init__(self) -> None:
-        if self.topics and self.parts & {"index", "checkpoint"}:
-            raise WrongUsage("--topic", "chooses queues; index and checkpoint can only be rebuilt for all topics.")
-
-    def options(self, held: int) -> RebuildOptions:
-        """Return the same for a log that holds so many bytes."""
-        from rmqctl.rocketmq.rebuild.rebuild import RebuildOptions
-
-        parts = self.parts or ({"queues"} if self.topics else {"queues", "index"})
-        return RebuildOptions(
-            "queues" in parts,
-            "index" in parts,
-            "checkpoint" in parts,
-            frozenset(map(os.fsencode, self.topics)) if self.topics else None,
-            self.release,
-            self.processes or processes_for(held),
-            databases=True,
-        )
+    Raises:
+        WrongUsage: they are asked for.
+    """
+    if asked.topics and asked.parts & {"index", "checkpoint"}:
+        raise WrongUsage("--topic", "chooses queues; index and checkpoint can only be rebuilt for all topics.")
 
 
-def rebuild(store: RocketMQStore, asked: RebuildQuestion, answer: Proposal) -> Proposal:
+def _options(asked: questions.Rebuild, held: int) -> RebuildOptions:
+    """Return what is to be made from a log that holds so many bytes."""
+    from rmqctl.rocketmq.rebuild.rebuild import RebuildOptions
+
+    parts = asked.parts or ({"queues"} if asked.topics else {"queues", "index"})
+    return RebuildOptions(
+        "queues" in parts,
+        "index" in parts,
+        "checkpoint" in parts,
+        frozenset(map(os.fsencode, asked.topics)) if asked.topics else None,
+        asked.as_release,
+        asked.processes or processes_for(held),
+        databases=True,
+    )
+
+
+def rebuild(store: RocketMQStore, asked: questions.Rebuild, answer: Proposal) -> Proposal:
     """Make derived files from the log and compare them with what is there; plan to put them in place."""
     from rmqctl.rocketmq.rebuild.rebuild import Rebuild
 
     size = sum(f.size for f in store.log_files)
     if asked.share is None:
         answer.work, answer.total = "rebuild", size
-        work = Rebuild(store, asked.options(bytes_held(store.log_files)), answer.advance)
+        work = Rebuild(store, _options(asked, bytes_held(store.log_files)), answer.advance)
     else:
-        work = Rebuild(store, asked.options(0), builder=asked.share)
+        work = Rebuild(store, _options(asked, 0), builder=asked.share)
     if asked.into is not None:
         _rebuild_into(work, asked.into, asked.owner, answer)
         return answer

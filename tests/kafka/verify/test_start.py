@@ -17,7 +17,7 @@ from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.recovery.replay import Recovery, recover
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.checking import StartingVerifications
-from rmqctl.kafka.verbs.recovering import StartQuestion, document
+from rmqctl.kafka.verbs.recovering import document
 from rmqctl.kafka.verify.driver import VerifyOptions
 from rmqctl.release import Release
 from rmqctl.verification import ForeseenStart
@@ -34,7 +34,7 @@ def _replicas(root: Path) -> Replicas:
 def _start(root: Path, release: Release, split_size: int) -> ForeseenStart:
     replicas = _replicas(root)
     options = VerifyOptions(split_size=split_size)
-    checked = StartingVerifications(replicas, replicas.place, options, Answer(), StartQuestion(release), None)
+    checked = StartingVerifications(replicas, replicas.place, options, Answer(), release)
     list(checked.findings())
     return checked.start()
 

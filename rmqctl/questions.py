@@ -1,0 +1,372 @@
+"""What a store can be asked: one value a verb, as :class:`rmqctl.store.Store` makes it and a family answers it.
+
+What the fields mean stands at the methods of :class:`rmqctl.store.Store`. A field that only one family has says so,
+and why: from it comes the refusal by the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+
+from rmqctl.answer import DRY_RUN, Answer, HexAnswer, Intent, Proposal
+from rmqctl.errors import WrongUsage
+from rmqctl.filters import Filters, Rendering, asked_time
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from rmqctl.release import Release
+    from rmqctl.store import LoneFile, Store
+
+    Moment = datetime | str | int
+
+A_co = TypeVar("A_co", covariant=True)
+EVERYTHING, PLAIN = Filters(), Rendering()
+ROCKETMQ, KAFKA = "rocketmq", "kafka"
+
+
+def rocketmq(why: str = "", *, option: str = "") -> dict[str, str]:
+    """Return the metadata of a field that only RocketMQ has.
+
+    Args:
+        why: the rest of the sentence after the option; "" where there is only to say that it means nothing.
+        option: how a user gives it; "": by the name of the field.
+    """
+    return {"family": ROCKETMQ, "why": why, "option": option}
+
+
+def kafka(why: str = "", *, option: str = "") -> dict[str, str]:
+    """Return the metadata of a field that only Kafka has; see :func:`rocketmq`."""
+    return {"family": KAFKA, "why": why, "option": option}
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[A_co]):
+    """What is asked of a store; the type is that of the answer.
+
+    Attributes:
+        verb: the command that asks it.
+    """
+
+    verb: ClassVar[str]
+
+    def checked(self, family: str, kind: str, known: Callable[[Release | None], Release | None]) -> Self:
+        """Return the question as a family takes it: with a release whose rules it knows.
+
+        Args:
+            kind: what the store is called in refusals.
+            known: gives the release of the family, or refuses it.
+
+        Raises:
+            WrongUsage: it asks for what only another family has, or as a release that the family does not have.
+        """
+        for part in fields(self):
+            if part.metadata.get("family", family) != family and getattr(self, part.name) != part.default:
+                why = part.metadata["why"] or f"means nothing when {self.verb} works on a {kind}."
+                raise WrongUsage(part.metadata["option"] or f"--{part.name.replace('_', '-')}", why)
+        release: Release | None = getattr(self, "as_release", None)
+        if release is None:
+            return self
+        changes: dict[str, Any] = {"as_release": known(release)}
+        return replace(self, **changes)
+
+
+_AS_FOUND = "is for RocketMQ: the offsets of a log directory are those of its files."
+_ONE_KEY = "is for RocketMQ: a record of Kafka has one key and no index of keys."
+
+
+@dataclass(frozen=True, slots=True)
+class Info(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.info`."""
+
+    verb: ClassVar[str] = "info"
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dump(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.dump`."""
+
+    verb: ClassVar[str] = "dump"
+    filters: Filters = EVERYTHING
+    rendering: Rendering = PLAIN
+    as_release: Release | None = None
+    follow: bool = False
+    pending: str | None = field(default=None, metadata=rocketmq())
+    read_committed: bool = field(default=False, metadata=kafka("is for Kafka: a commit log shows every message."))
+    processes: int | None = field(default=None, metadata=kafka())
+    official: Mapping[str, Any] | None = field(
+        default=None,
+        metadata=kafka(
+            "is for Kafka: the official tools print no files of a RocketMQ store.", option="-o kafka-dump-log"
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Hex(Question[HexAnswer]):
+    """See :meth:`rmqctl.store.Store.hex`."""
+
+    verb: ClassVar[str] = "dump -o hex"
+    filters: Filters = EVERYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Verify(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.verify`."""
+
+    verb: ClassVar[str] = "verify"
+    level: str = "full"
+    cross: bool = True
+    processes: int | None = None
+    as_release: Release | None = None
+    notes: bool = True
+    share: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topics(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.topics`."""
+
+    verb: ClassVar[str] = "topics"
+    topic: str | None = None
+    by_topic: bool = False
+    as_found: bool = field(default=False, metadata=rocketmq(_AS_FOUND))
+
+
+@dataclass(frozen=True, slots=True)
+class Lag(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.lag`."""
+
+    verb: ClassVar[str] = "lag"
+    group: str | None = None
+    topic: str | None = None
+    as_release: Release | None = None
+    as_found: bool = field(default=False, metadata=rocketmq(_AS_FOUND))
+
+
+@dataclass(frozen=True, slots=True)
+class Producers(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.producers`."""
+
+    verb: ClassVar[str] = "producers"
+    topic: str | None = None
+    queue: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.transactions`."""
+
+    verb: ClassVar[str] = "transactions"
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.metadata`."""
+
+    verb: ClassVar[str] = "metadata"
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryKey(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.query_key`."""
+
+    verb: ClassVar[str] = "query-key"
+    topic: str | None
+    key: str | None
+    filters: Filters = EVERYTHING
+    rendering: Rendering = PLAIN
+    unique: bool = field(default=False, metadata=rocketmq(_ONE_KEY))
+    begin: Moment = 0
+    end: Moment = (1 << 63) - 1
+    most: int | None = None
+    raw: bool = field(default=False, metadata=rocketmq(_ONE_KEY))
+    scan: bool = False
+    latest: bool = field(
+        default=False, metadata=kafka("is for Kafka: the messages of a RocketMQ key do not replace each other.")
+    )
+    processes: int | None = None
+    explain: bool = False
+    as_release: Release | None = None
+
+    @property
+    def times(self) -> tuple[int, int]:
+        """The bounds in epoch ms.
+
+        Raises:
+            WrongUsage: one is no time.
+        """
+        return asked_time("--begin", self.begin), asked_time("--end", self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTime(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.query_time`."""
+
+    verb: ClassVar[str] = "query-time"
+    topic: str
+    queue: int | None
+    time: Moment
+    rendering: Rendering = PLAIN
+    boundary: str = field(
+        default="lower", metadata=rocketmq("is for RocketMQ: a Kafka broker gives the first record of a time or later.")
+    )
+    explain: bool = False
+    as_release: Release | None = None
+    as_found: bool = field(default=False, metadata=rocketmq(_AS_FOUND))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOffset(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.query_offset`."""
+
+    verb: ClassVar[str] = "query-offset"
+    topic: str
+    queue: int
+    offset: int
+    filters: Filters = EVERYTHING
+    rendering: Rendering = PLAIN
+    read_committed: bool = field(
+        default=False, metadata=kafka("is for Kafka: RocketMQ keeps uncommitted messages out of queues.")
+    )
+    explain: bool = False
+    as_release: Release | None = None
+    as_found: bool = field(default=False, metadata=rocketmq(_AS_FOUND))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryId(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.query_id`."""
+
+    verb: ClassVar[str] = "query-id"
+    message_id: str
+    rendering: Rendering = PLAIN
+    topic: str | None = None
+    every: bool = False
+    scan: bool = False
+    explain: bool = False
+    as_release: Release | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recover(Question[Proposal]):
+    """See :meth:`rmqctl.store.Store.recover`."""
+
+    verb: ClassVar[str] = "recover"
+    as_release: Release | None = None
+    plan: bool = False
+    list_lost: bool = False
+    compare: bool = False
+    processes: int | None = None
+    leader: Store | None = field(default=None, metadata=kafka())
+    intent: Intent = DRY_RUN
+
+    @property
+    def wants_plan(self) -> bool:
+        """Whether the plan that carries it out is to be made."""
+        return self.plan or self.intent.is_real
+
+
+@dataclass(frozen=True, slots=True)
+class Repair(Question[Proposal]):
+    """See :meth:`rmqctl.store.Store.repair`."""
+
+    verb: ClassVar[str] = "repair"
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    replicas: Sequence[Store] = ()
+    body_damage: str = field(default="placeholder", metadata=rocketmq(option="--body-damage accept"))
+    neutralize: tuple[int, ...] = field(default=(), metadata=rocketmq())
+    abort_transaction: tuple[str, ...] = field(default=(), metadata=kafka())
+    processes: int | None = None
+    intent: Intent = DRY_RUN
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild(Question[Proposal]):
+    """See :meth:`rmqctl.store.Store.rebuild`."""
+
+    verb: ClassVar[str] = "rebuild"
+    parts: frozenset[str] = frozenset()
+    topics: tuple[str, ...] = ()
+    into: Path | None = None
+    owner: str | None = None
+    processes: int | None = None
+    as_release: Release | None = None
+    share: Callable[..., Any] | None = field(
+        default=None,
+        metadata=rocketmq("spark is for RocketMQ: files of a log directory are made here.", option="--engine"),
+    )
+    intent: Intent = DRY_RUN
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.salvage`."""
+
+    verb: ClassVar[str] = "salvage"
+    into: Path
+    replicas: Sequence[Store] = ()
+    stale: bool = field(default=False, metadata=rocketmq())
+    renumber: bool = field(default=False, metadata=rocketmq())
+    deleted: bool = field(default=False, metadata=kafka())
+    stray: bool = field(default=False, metadata=kafka())
+    partition: tuple[str, int | None] | None = field(default=None, metadata=kafka())
+    as_topic_files: bool = field(default=False, metadata=kafka())
+    as_release: Release | None = field(default=None, metadata=kafka())
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diff(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.diff`."""
+
+    verb: ClassVar[str] = "diff"
+    other: Store | LoneFile
+    by: str = "physical"
+    queues: bool = True
+    limit: int | None = None
+    share: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Elect(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.elect`."""
+
+    verb: ClassVar[str] = "elect"
+    others: Sequence[Store] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AsTables(Question[Any]):
+    """See :meth:`rmqctl.store.Store.as_tables`."""
+
+    verb: ClassVar[str] = "tables"
+    filters: Filters = EVERYTHING
+    split_size: int | None = None
+    body: str = "decompressed"
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Question[Any]):
+    """See :meth:`rmqctl.store.Store.table`.
+
+    Attributes:
+        topics: none: all.
+        after, before: epoch ms.
+    """
+
+    verb: ClassVar[str] = "table"
+    name: str
+    topics: tuple[str, ...] = ()
+    queue: int | None = None
+    key: str | None = None
+    tag: str | None = None
+    after: int | None = None
+    before: int | None = None
+    columns: Sequence[str] | None = None
