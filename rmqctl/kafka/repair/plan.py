@@ -271,6 +271,7 @@ class _Planner:
         for _ in range(_ROUNDS):
             if not self._take(self._without_snapshot()):
                 break
+            findings = self._findings("verify without the snapshot")
         self._take(segment_name_steps(self.directory, findings, self._room))
         self._take(name_steps(self.directory, findings, self.replicas.image))
         self._take(link_steps(self.directory, findings))

@@ -599,3 +599,15 @@ def test_the_id_of_a_topic_comes_from_a_replica(rmqctl: Rmqctl, tmp_path: Path) 
     assert path.read_bytes() == data
     found = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
     assert {row["id"] for row in found if row["severity"] != "note"} == {"metadata.missing-log"}
+
+
+def test_partitions_stay_where_only_a_snapshot_that_says_nothing_denied_them(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("3.9.2-clean", tmp_path)
+    snapshot = root / "__cluster_metadata-0/00000000000000000392-0000000002.checkpoint"
+    snapshot.write_bytes(b"")
+    here = {path.name for path in root.iterdir()}
+    done = rmqctl("repair", root, "-o", "json")
+    assert [step["file"] for step in json.loads(done.stdout)["steps"]] == [str(snapshot.relative_to(root))]
+    assert rmqctl("repair", root, "--apply").exit_code == 0
+    assert {path.name for path in root.iterdir()} == here
+    assert rmqctl("recover", root).exit_code == 0
