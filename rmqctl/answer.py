@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from rmqctl.errors import RmqctlError
-from rmqctl.text import number_of
+from rmqctl.text import listed, number_of
 
 if TYPE_CHECKING:
     from rmqctl.files.local import ByteSource
@@ -328,6 +328,7 @@ def show_repair(answer: Proposal, found: Planned, loses: str, books: Books | Non
         "steps": len(steps),
         "left": len(left),
         "loses": books.loses if books is not None else sum(step.loses for step in steps),
+        "loses_by_topic": books.by_topic if books is not None else {},
         "books": books.document() if books is not None else None,
         "before": len(found.before),
         "after": len(found.after),
@@ -340,7 +341,8 @@ def show_repair(answer: Proposal, found: Planned, loses: str, books: Books | Non
         "left": [step_row(step) for step in left],
     }
     answer.summary = lambda: {"kind": "summary", **summary}
-    answer.closing = [_repair_sentence(found, loses)]
+    by_topic = books.by_topic if books is not None else {}
+    answer.closing = [_repair_sentence(found, loses + (f": {listed(by_topic)}" if by_topic else ""))]
     answer.is_no_after = bool(found.after or found.refusal)
     answer.is_no = answer.is_no_after or bool(steps)
     if steps and books is not None:

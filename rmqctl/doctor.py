@@ -13,17 +13,21 @@ from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.findings import find_kind
 from rmqctl.notices import BROKER, Notice, finding_notices, queue_of, typed
 from rmqctl.store import Store
-from rmqctl.text import number_of
+from rmqctl.text import instant, listed, number_of
 
 LEVELS = ((1 << 30, "full"), (8 << 30, "structure"))
 """Bytes of log up to which a look is so thorough that it ends within about ten seconds; beyond them it is quick."""
+PLANNED = 64 << 20
+"""Bytes of log up to which a repair is planned, too, to say what it would cost: it reads everything a few times."""
 _NOT_READ = {
     "full": "",
     "structure": "Not looked at: the bodies of messages.",
     "quick": "Not looked at: the records of the log.",
 }
+_GROUPS = 2
+"""Consumer groups that are named; the others are counted."""
 _SHOWN = 3
-"""Notices that stand whole; the others are counted."""
+"""Further kinds of damage that stand in a line each; the others are counted."""
 _COMMANDS = 5
 _LITTLE = 0.05
 """Part of a disk below which free room is a warning."""
@@ -57,8 +61,9 @@ def _look(store: Store, answer: Answer) -> dict[str, Any]:
     checked = store.verify(level=level, notes=False)
     checked.on_advance = answer.advance
     worst, counts, notices = _findings(checked)
-    troubles = [*_start_troubles(start := _start(store)), *_lags(store), *_hanging(store), *_room(store)]
     summary = checked.summary() if checked.summary is not None else {}
+    start, unknown = _start(store, level, summary.get("start"))
+    repair = _repair(store) if worst and store.size <= PLANNED else None
     return {
         "kind": document.get("kind", store.kind),
         "path": store.root,
@@ -70,7 +75,8 @@ def _look(store: Store, answer: Answer) -> dict[str, Any]:
         "findings": {"error": counts["error"], "warning": counts["warning"]},
         "worst": worst,
         "start": start,
-        "troubles": troubles,
+        "repair": repair,
+        "troubles": [*unknown, *_start_troubles(start), *_lags(store), *_hanging(store), *_room(store)],
         "notices": notices,
     }
 
@@ -89,24 +95,55 @@ def _findings(checked: Answer) -> tuple[Row | None, Counter[str], list[Notice]]:
     return worst.get("error", worst.get("warning")), counts, notices
 
 
-def _start(store: Store) -> dict[str, Any]:
-    """What a start of the broker would do: the document of `recover`, as far as all families have it."""
-    with store.recover() as foreseen:
-        foreseen.prepare()
-        document = foreseen.document() if foreseen.document is not None else {}
-        return {
-            "release": document.get("release"),
-            "starts": document.get("starts"),
-            "error": document.get("error"),
-            "lost": document.get("lost", {}),
-            "hidden": document.get("hidden", document.get("undispatched", {})),
-            "unknown": document.get("unknown"),
-            "harmless": not foreseen.is_no,
-        }
+def _start(store: Store, level: str, foreseen: Row | None) -> tuple[dict[str, Any], list[Row]]:
+    """What a start of the broker would do, as far as all families say it, and the trouble that it is not known.
+
+    Args:
+        foreseen: what `verify` says of it; None where it has not tried, and `recover` is asked.
+    """
+    if foreseen is None and level == "quick" and store.state == "crashed":
+        text = "Not looked at: what a start does, which reads the records of the log"
+        return {"release": None, "starts": None, "harmless": True}, [
+            {"id": "start", "command": "recover", "message": text}
+        ]
+    if foreseen is None:
+        with store.recover() as answer:
+            answer.prepare()
+            document = answer.document() if answer.document is not None else {}
+            is_harmless = not answer.is_no
+    else:
+        document, is_harmless = foreseen, not foreseen["harm"]
+    return {
+        "release": document.get("release"),
+        "starts": document.get("starts"),
+        "error": document.get("error"),
+        "lost": document.get("lost", {}),
+        "hidden": document.get("hidden", document.get("undispatched", {})),
+        "unknown": document.get("unknown"),
+        "renumbered": sum(queue["messages"] for queue in document.get("renumbered", {}).values()),
+        "redispatched": document.get("redispatched", {}).get("messages", 0),
+        "harmless": is_harmless,
+    }, []
+
+
+def _repair(store: Store) -> dict[str, Any] | None:
+    """What `repair` would do: the summary of its plan; None where there can be none."""
+    try:
+        with store.repair() as planned:
+            planned.prepare()
+            summary = planned.summary() if planned.summary is not None else {}
+            steps = [] if planned.plan is None else planned.plan.steps
+    except RmqctlError:
+        return None
+    known = {key: summary.get(key) for key in ("steps", "left", "loses", "loses_by_topic", "before", "after")}
+    known["remaining"] = Counter(row["id"] for row in summary.get("remaining", ()))
+    return {**known, "gone": max(sum(step.loses for step in steps) - (known["loses"] or 0), 0)}
 
 
 def _start_troubles(start: Row) -> Iterator[Row]:
     release = start["release"]
+    if start["starts"] is None:
+        return
     if not start["starts"]:
         yield {"id": "start", "command": "recover", "message": f"A {release} broker does not start: {start['error']}"}
         return
@@ -117,10 +154,16 @@ def _start_troubles(start: Row) -> Iterator[Row]:
         amount = start[name]
         count = amount.get("messages", amount.get("records", 0))
         if count:
-            unit = "message" if "messages" in amount else "record"
-            topics = ", ".join(f"{topic} {n:,}" for topic, n in amount.get("by_topic", {}).items())
-            text = f"A {release} broker that starts {what} {number_of(count, unit)}" + (f": {topics}" if topics else "")
-            yield {"id": name, "command": "recover", "message": text}
+            text = f"A {release} broker that starts {what} {_of(amount, count)}"
+            topics = amount.get("by_topic", {})
+            yield {"id": name, "command": "recover", "message": text + (f": {listed(topics)}" if topics else "")}
+    if start["renumbered"]:
+        text = f"A {release} broker that starts numbers {number_of(start['renumbered'], 'message')} anew"
+        yield {"id": "renumbered", "command": "recover", "message": text}
+
+
+def _of(amount: Row, count: int) -> str:
+    return number_of(count, "message" if "messages" in amount else "record")
 
 
 def _lags(store: Store) -> Iterator[Row]:
@@ -129,21 +172,31 @@ def _lags(store: Store) -> Iterator[Row]:
     yield from unknown
     wrong = [row for row in rows if row.get("anomaly") not in (None, "open-transaction")]
     if wrong:
-        row = wrong[0]
-        more = f", and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
-        text = f"Group {row['group']} stands at {row['consumer_offset']} of {queue_of(row)}: {row['anomaly']}{more}"
+        said = [f"{row['group']} at {row['consumer_offset']:,} of {queue_of(row)} ({row['anomaly']})" for row in wrong]
+        more = f", and {len(said) - _GROUPS:,} more" if len(said) > _GROUPS else ""
+        text = f"Consumers stand where no message is: {', '.join(said[:_GROUPS])}{more}"
         yield {"id": "lag", "command": "lag", "message": text}
 
 
 def _hanging(store: Store) -> Iterator[Row]:
-    """Transactions that hang."""
+    """Transactions that hang, and the records that wait for their end."""
     rows, unknown = _rows(store.transactions, "transactions")
     yield from unknown
-    for row in rows:
-        if row.get("hanging"):
-            where = ", ".join(row["partitions"])
-            text = f"Transaction {row['transactional_id']} never ended: readers of committed records wait in {where}"
-            yield {"id": "transaction", "command": "transactions", "message": text}
+    hanging = [row for row in rows if row.get("hanging")]
+    if not hanging:
+        return
+    places = {place for row in hanging for place in row["partitions"]}
+    waits = [_waiting(row) for row in store.topics() if f"{row['topic']}-{row['partition']}" in places]
+    names = ", ".join(row["transactional_id"] for row in hanging)
+    since = instant(min(row["start_timestamp"] for row in hanging))
+    never = "Transaction" if len(hanging) == 1 else "Transactions"
+    text = f"{never} {names} never ended, since {since}: readers of committed records wait at {', '.join(waits)}"
+    yield {"id": "transaction", "command": "transactions", "message": text}
+
+
+def _waiting(row: Row) -> str:
+    stable, end = row["last_stable_offset"], row["log_end_offset"]
+    return f"{row['topic']}-{row['partition']} offset {stable:,} ({number_of(end - stable, 'record')})"
 
 
 def _rows(verb: Callable[[], Answer], name: str) -> tuple[list[Row], list[Row]]:
@@ -184,40 +237,87 @@ def _next(found: Row, path: str) -> list[str]:
 
 
 def _sections(found: Row) -> Iterator[Section]:
+    """First what is wrong, what it costs and what to type; then all else."""
     notices: list[Notice] = found["notices"]
-    lines = [line for notice in notices[:_SHOWN] for line in _short(notice)]
-    if len(notices) > _SHOWN:
-        lines.append(f"and {number_of(len(notices) - _SHOWN, 'more kind')} of damage")
-    headline, start = _headline(found), found["start"]
-    lines += [trouble["message"] for trouble in found["troubles"] if trouble["message"] != headline]
-    if start["harmless"]:
-        lines.append(f"A {start['release']} broker starts on it and loses nothing.")
-    lines.append(_identity(found))
-    yield Section(lines=[headline, *(f"  {line}" for line in lines)], folds=True)
-    yield Section(lines=[f"{'     ' if n else 'Next:'} {command}" for n, command in enumerate(found["next"])])
+    start = found["start"]
+    if start["starts"] is False:
+        headline, said = f"The broker will not start: {start['error']}", {"start"}
+    elif notices:
+        headline, said = _meaning(notices[0]), set[str]()
+    elif found["troubles"]:
+        headline, said = found["troubles"][0]["message"], {found["troubles"][0]["id"]}
+    else:
+        level = found["level"]
+        headline, said = "Nothing is wrong" + ("." if level == "full" else f" as far as level {level} looks."), set()
+    costs = [trouble for trouble in found["troubles"] if trouble["id"] in _COSTS and trouble["id"] not in said]
+    first = list(_short(notices[0], start, found["worst"]["file"], named="start" not in said)) if notices else []
+    first += [trouble["message"] for trouble in costs] or list(_harmless(start))
+    first += _repaired(found["repair"])
+    yield Section(lines=[headline, *(f"  {line}" for line in first)], folds=True)
+    commands: list[str] = found["next"]
+    if commands:
+        yield Section(lines=[f"Next: {commands[0]}", ""])
+    more = [f"{notice.level} {notice.id}: {notice.about}" for notice in notices[1 : 1 + _SHOWN]]
+    if len(notices) > 1 + _SHOWN:
+        more.append(f"and {number_of(len(notices) - 1 - _SHOWN, 'more kind')} of damage")
+    said |= {trouble["id"] for trouble in costs}
+    more += [trouble["message"] for trouble in found["troubles"] if trouble["id"] not in said]
+    yield Section(lines=[*more, _identity(found)], folds=True)
+    yield Section(lines=[f"{'      ' if n else 'Then: '}{command}" for n, command in enumerate(commands[1:])])
 
 
-def _short(notice: Notice) -> Iterator[str]:
-    """One finding in a line or two: the first place, and what a broker does about it."""
-    yield f"{notice.level} {notice.id}: {notice.about}"
-    yield f"  {notice.lines[0]}"
-    yield from (f"  {line}" for line in notice.lines if line.startswith(BROKER))
+_COSTS = {"start", "unknown", "lost", "hidden", "renumbered"}
+"""Troubles that belong to the first lines: what a start does."""
 
 
-def _headline(found: Row) -> str:
-    start, notices = found["start"], found["notices"]
+def _meaning(notice: Notice) -> str:
+    kind = find_kind(notice.id)
+    meaning = kind.meaning.split(". ")[0].split(": ")[0].split(" (")[0].rstrip(".") if kind is not None else notice.id
+    return f"{notice.about}: {meaning}."
+
+
+def _short(notice: Notice, start: Row, file: str, *, named: bool) -> Iterator[str]:
+    """The first place, and what brokers do about it, where that says more than the start that was replayed.
+
+    Args:
+        file: of that place.
+        named: the line above says what it is about.
+    """
+    yield notice.lines[0] if named or file in notice.lines[0] else f"{file}: {notice.lines[0]}"
+    says_nothing = start["starts"] is None or (start["harmless"] and not start["redispatched"])
+    yield from (
+        line
+        for line in notice.lines
+        if line.startswith(BROKER) and (says_nothing or any(letter.isdigit() for letter in line))
+    )
+
+
+def _harmless(start: Row) -> Iterator[str]:
     if not start["starts"]:
-        return f"The broker will not start: {start['error']}"
-    if notices:
-        kind = find_kind(notices[0].id)
-        meaning = kind.meaning.split(". ")[0].split(": ")[0].rstrip(".") if kind is not None else notices[0].id
-        more = f" And {number_of(len(notices) - 1, 'more kind')} of damage." if len(notices) > 1 else ""
-        return f"{notices[0].about}: {meaning}.{more}"
-    if found["troubles"]:
-        return str(found["troubles"][0]["message"])
+        return
     if not start["harmless"]:
-        return f"The files are sound, but a start of a {start['release']} broker changes them for the worse."
-    return "Nothing is wrong" + (f" as far as level {found['level']} looks." if found["level"] != "full" else ".")
+        yield f"A start of a {start['release']} broker changes the store for the worse."
+    elif start["redispatched"]:
+        count = number_of(start["redispatched"], "message")
+        yield f"A {start['release']} broker starts on it, queues {count} again and loses nothing."
+    else:
+        yield f"A {start['release']} broker starts on it and loses nothing."
+
+
+def _repaired(plan: Row | None) -> Iterator[str]:
+    """What is left of the damage after a repair without a replica."""
+    if plan is None:
+        return
+    left = f"; {listed(plan['remaining'])} would be left" if plan["remaining"] else ""
+    if plan["gone"]:
+        yield f"{number_of(plan['gone'], 'message', 'are')} gone already: another replica may have them (--from)"
+    if plan["loses"]:
+        topics = f": {listed(plan['loses_by_topic'])}" if plan["loses_by_topic"] else ""
+        yield f"A repair alone gives up {plan['loses']:,}{topics}; --from REPLICA may have them{left}"
+    elif plan["steps"] and not (plan["gone"] and not left):
+        yield f"A repair gives up nothing{left}" if left else "A repair mends all of it and gives up nothing."
+    elif left:
+        yield f"A repair can do nothing{left}"
 
 
 def _identity(found: Row) -> str:

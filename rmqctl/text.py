@@ -37,6 +37,13 @@ def number_of(count: int, noun: str, verb: str = "") -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}{' ' if verb else ''}{said}"
 
 
+def listed(counts: Mapping[str, int], most: int = 5) -> str:
+    """Return names with their counts, the largest first: ``LabLog 270, LabOrders 130, and 7 more``."""
+    ranked = sorted(counts.items(), key=lambda item: -item[1])
+    said = ", ".join(f"{name} {count:,}" for name, count in ranked[:most])
+    return said + (f", and {len(ranked) - most:,} more" if len(ranked) > most else "")
+
+
 def counted(counts: Row, said: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
     """Yield an indented line for each count that is not 0.
 

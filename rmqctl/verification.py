@@ -32,6 +32,10 @@ class ForeseenStart:
     harm: str = ""
     untried: str = ""
 
+    def document(self) -> Row | None:
+        """Return the object ``start`` of JSON."""
+        return None if self.row is None else {**self.row, "harm": self.harm}
+
 
 class Verification(Protocol):
     """One run of the checks of a family.
@@ -80,7 +84,7 @@ def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> An
 
     def document() -> Row:
         findings = list(answer.rows)
-        return {"summary": checked.summary(), "findings": findings, "start": start.row}
+        return {"summary": checked.summary(), "findings": findings, "start": start.document()}
 
     def sections() -> Iterator[Section]:
         repair = typed("repair", root) if root else ""
@@ -92,7 +96,7 @@ def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> An
 
     answer.rows, answer.document, answer.sections = rows(), document, sections
     answer.columns = FINDING_COLUMNS
-    answer.summary = lambda: {"kind": "summary", **checked.summary(), "start": start.row}
+    answer.summary = lambda: {"kind": "summary", **checked.summary(), "start": start.document()}
     return answer
 
 

@@ -13,8 +13,10 @@ goes elsewhere 48 bytes are kept, of one that has to be named all of it.
 from __future__ import annotations
 
 import os
+import re
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -24,6 +26,9 @@ from rmqctl.files.tree import Tree
 from rmqctl.repair.changes import PlannedFile, named, planned_files
 from rmqctl.repair.edited_file import Overlay
 from rmqctl.repair.edits import STORE, Plan, Step
+
+_NUMBER = re.compile(r"[/-]\d+$")
+"""What follows the topic in the name of a queue or a partition."""
 
 Stretches = Sequence[tuple[int, int]]
 """Begin and end of parts of a file in bytes, ascending."""
@@ -125,6 +130,7 @@ class Books:
         problems: what does not balance, a sentence each.
         unproven: places that records name which were not there before and which nothing proves.
         gives_up: names of the records that a copy has not.
+        by_queue: of the messages that are given up or replaced by placeholders, how many each queue or partition loses.
     """
 
     whole_before: int = 0
@@ -139,6 +145,15 @@ class Books:
     problems: list[str] = field(default_factory=list)
     unproven: set[int] = field(default_factory=set)
     gives_up: list[str] = field(default_factory=list)
+    by_queue: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def by_topic(self) -> dict[str, int]:
+        """Messages that are lost and are known to be of a topic, by topic, the most first."""
+        topics = Counter[str]()
+        for queue, count in self.by_queue.items():
+            topics[_NUMBER.sub("", queue)] += count
+        return {topic: count for topic, count in topics.most_common() if topic and count > 0}
 
     @property
     def balances(self) -> bool:
@@ -291,7 +306,11 @@ class _Judge:
             self._explain_gone(record)
         books = self.books
         books.whole_before = (self._here if whole_before is None else whole_before) + self._strays
-        books.doubled = self._doubled()
+        books.by_queue = Counter[str]()
+        for record in (*self.lost, *self._stand_ins):
+            books.by_queue[record.queue] += record.records
+        books.by_queue.subtract(doubled := self._doubled())
+        books.doubled = doubled.total()
         books.destroyed = sum(self._destroyed(pair) for pair in pairs if pair.before)
         self._transactions(pairs)
         books.problems += [
@@ -427,21 +446,23 @@ class _Judge:
                 break
         return found
 
-    def _doubled(self) -> int:
-        """Offsets of new placeholders that are counted already: of records given up, and of placeholders before."""
+    def _doubled(self) -> Counter[str]:
+        """Offsets of new placeholders by queue that are counted already: of records given up, and of placeholders
+        before.
+        """
         taken: dict[str, list[WholeRecord]] = {}
         for record in (*self.lost, *self._replaced):
             taken.setdefault(record.queue, []).append(record)
         for records in taken.values():
             records.sort(key=lambda record: record.offset)
-        count = 0
+        count = Counter[str]()
         for record in self._stand_ins:
             known = taken.get(record.queue, [])
             at = bisect_right(known, record.offset, key=lambda other: other.offset)
             for other in known[max(at - 1, 0) :]:
                 if other.offset >= record.offset + record.span:
                     break
-                count += _common(record, other)
+                count[record.queue] += _common(record, other)
         return count
 
     def _destroyed(self, pair: _Pair) -> int:
