@@ -26,7 +26,7 @@ from rmqctl.pipeline.export_manifest import (
     directory_of,
 )
 from rmqctl.pipeline.export_task import NOTE_SCHEMA, ExportTask, columns_to_read
-from rmqctl.pipeline.outputs import Output
+from rmqctl.pipeline.outputs import Output, lost
 from rmqctl.tables import Change, Places, Tables
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class Export:
         Raises:
             Refused: another export is at work in the output.
         """
-        with self.output.alone():
+        with self.output.alone() as check_owner:
             self._check_unchanged()
             self.output.clear(_in_use(self.before) | {plan.directory})
             if _is_empty(plan.start, plan.end) and self.before is not None and not plan.replaces:
@@ -181,7 +181,7 @@ class Export:
             left = [part for part in parts if self.log.name_of(part) not in done]
             if left:
                 work(self.task(plan), left)
-            return self._commit(plan, [self.log.name_of(part) for part in parts])
+            return self._commit(plan, [self.log.name_of(part) for part in parts], check_owner)
 
     def _check_unchanged(self) -> None:
         if read_manifest(self.output) != self.before:
@@ -196,12 +196,15 @@ class Export:
         asked = self.store.asked(columns_to_read(plan.layout))
         return ExportTask(asked.log(), plan.layout, self.output, plan.directory)
 
-    def _commit(self, plan: Manifest, names: Iterable[str]) -> Manifest:
+    def _commit(self, plan: Manifest, names: Iterable[str], check_owner: Callable[[], None]) -> Manifest:
         """Make the files of a plan the export, by one switch, and remove what is no part of it any more."""
         files: list[ExportedFile] = []
         for name in names:
-            noted = orjson.loads(self.output.read(f"{plan.directory}/{DONE}/{name}.json") or b"[]")
-            files += [ExportedFile.of(file, plan.layout.place, plan.layout.time) for file in noted]
+            place = f"{plan.directory}/{DONE}/{name}.json"
+            note = self.output.read(place)
+            if note is None:
+                raise lost(self.output.shown(place))
+            files += [ExportedFile.of(file, plan.layout.place, plan.layout.time) for file in orjson.loads(note)]
         self.added = files
         start = plan.start
         if self.before is not None and not plan.replaces:
@@ -211,6 +214,7 @@ class Export:
             raise Refused(f"{self.store.path} changed while it was exported: {change.what}; give the command again")
         rows, size = sum(f.rows for f in files), sum(f.size for f in files)
         whole = replace(plan, start=start, files=files, rows=rows, size=size)
+        check_owner()
         self._check_unchanged()
         self.output.publish(plan.directory, whole.dump(), {file.path for file in files})
         self.output.remove(PENDING)

@@ -19,6 +19,8 @@ MANIFEST = "_manifest.json"
 """Says what an export holds; readers of Parquet pass over names that begin with `_` or `.`."""
 PENDING = "_pending.json"
 """The plan of an export under way, or broken off."""
+OWNER = "_owner.json"
+"""At a URL: whose export is at work there."""
 DONE = "_done"
 """The directory, below that of the files, of the notes of tasks that are done."""
 _VERSION = 2

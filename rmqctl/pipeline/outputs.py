@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 from uuid import uuid4
 
-from rmqctl.errors import Refused
+import orjson
+
+from rmqctl.errors import IOFailure, Refused
 from rmqctl.files.new_files import sync_names, sync_path
 from rmqctl.files.remote import asking, connect, is_url, join_url
-from rmqctl.pipeline.export_manifest import DATA, DONE, MANIFEST, ExportedFile
+from rmqctl.pipeline.export_manifest import DATA, DONE, MANIFEST, OWNER, ExportedFile
 
 _PARTIAL = ".partial"
 
@@ -65,8 +69,13 @@ class Output(Protocol):
         """Delete the directories of exports but these."""
         ...
 
-    def alone(self) -> AbstractContextManager[None]:
-        """No other export at work here, as long as the context lasts."""
+    def alone(self) -> AbstractContextManager[Callable[[], None]]:
+        """No other export at work here, as long as the context lasts; it gives a function that raises :class:`Refused`
+        where another took the place meanwhile.
+
+        Raises:
+            Refused: another export is at work.
+        """
         ...
 
     def kept(self, files: Sequence[ExportedFile], directory: str) -> list[ExportedFile]:
@@ -78,6 +87,9 @@ class Output(Protocol):
 
         Args:
             files: all that the manifest names.
+
+        Raises:
+            IOFailure: one of those in ``directory`` is not there.
         """
         ...
 
@@ -161,7 +173,7 @@ class LocalOutput:
                 self.remove(entry.name)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[Callable[[], None]]:
         missing = [directory for directory in (self.root, *self.root.parents) if not directory.exists()]
         self.root.mkdir(parents=True, exist_ok=True)
         sync_names(missing)
@@ -171,7 +183,7 @@ class LocalOutput:
                 flock(descriptor, LOCK_EX | LOCK_NB)
             except BlockingIOError:
                 raise Refused(f"another export is at work in {self.root}; wait for its end") from None
-            yield
+            yield lambda: None
         finally:
             os.close(descriptor)
 
@@ -193,7 +205,9 @@ class LocalOutput:
     def publish(self, directory: str, manifest: bytes, files: Collection[str]) -> None:
         home = self.root / directory
         home.mkdir(parents=True, exist_ok=True)
-        for path in sorted(home.rglob("*"), reverse=True):
+        found = sorted(home.rglob("*"), reverse=True)
+        _check_all_there(self, directory, files, {f"{directory}/{path.relative_to(home).as_posix()}" for path in found})
+        for path in found:
             name = f"{directory}/{path.relative_to(home).as_posix()}"
             if path.is_file() and name not in files and path.parent != home / DONE:
                 path.unlink()
@@ -210,6 +224,50 @@ class LocalOutput:
         made.symlink_to(target)
         made.replace(self.root / name)
         sync_path(self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Whose export is at work."""
+
+    token: str
+    host: str
+    pid: int
+    since: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was of a process of this machine that is no more."""
+        if self.host != platform.node():
+            return False
+        if self.pid == os.getpid():
+            return self.token not in _held
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+
+
+_held: set[str] = set()  # tokens of the exports at work in this process
+
+
+def _check_all_there(output: Output, directory: str, files: Iterable[str], there: Container[str]) -> None:
+    """Refuse to call files an export that are no longer there."""
+    for name in files:
+        if name.startswith(f"{directory}/") and name not in there:
+            raise lost(output.shown(name))
+
+
+def lost(shown: str) -> IOFailure:
+    """Return the error of something that a task of an export has written, and that is not there when it is needed."""
+    return IOFailure(
+        f"cannot read {shown}",
+        "it was written by a task of this export and is gone",
+        "somebody cleared the directory; give the command again",
+    )
 
 
 class RemoteOutput:
@@ -235,9 +293,10 @@ class RemoteOutput:
         filesystem, path = self._at("")
         with asking(self.url):
             try:
-                return not filesystem.ls(path, detail=False)
+                names = [str(name).rpartition("/")[2] for name in filesystem.ls(path, detail=False)]
             except FileNotFoundError:
                 return True
+        return all(name == OWNER for name in names)
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
@@ -296,8 +355,51 @@ class RemoteOutput:
             if name.startswith(self.prefix) and name not in kept:
                 self.remove(name)
 
-    def alone(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def alone(self) -> Iterator[Callable[[], None]]:
+        """See :meth:`Output.alone`: who creates the object with the owner's name owns the place; there is none else to
+        be asked. One that a process of this machine left which no longer runs is taken over.
+        """
+        mine = _Owner(uuid4().hex, platform.node(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
+        self._own(mine)
+        _held.add(mine.token)
+        try:
+            yield lambda: self._check_owner(mine)
+        finally:
+            _held.discard(mine.token)
+            if self._owner() == mine:
+                self.remove(OWNER)
+
+    def _own(self, mine: _Owner) -> None:
+        there = self._owner()
+        if there is not None and there.is_over:
+            self.remove(OWNER)
+        filesystem, path = self._at(OWNER)
+        try:
+            filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+            filesystem.pipe_file(path, orjson.dumps(asdict(mine)), mode="create")
+        except OSError:  # a file system calls what is there already by several names
+            if self._owner() is None:
+                with asking(self.shown(OWNER)):
+                    raise
+        self._check_owner(mine)
+
+    def _check_owner(self, mine: _Owner) -> None:
+        there = self._owner()
+        if there is None:
+            raise Refused(f"{self.shown(OWNER)} is gone: somebody took {self.url} over; give the command again")
+        if there != mine:
+            raise Refused(
+                f"another export is at work in {self.url}, since {there.since} on {there.host}, process {there.pid}; "
+                f"wait for its end, or delete {self.shown(OWNER)} if it was killed"
+            )
+
+    def _owner(self) -> _Owner | None:
+        raw = self.read(OWNER)
+        try:
+            return None if raw is None else _Owner(**orjson.loads(raw))
+        except (ValueError, TypeError):
+            raise Refused(f"{self.shown(OWNER)} cannot be read; delete it if no export is at work") from None
 
     def kept(self, files: Sequence[ExportedFile], directory: str) -> list[ExportedFile]:
         return list(files)
@@ -306,8 +408,12 @@ class RemoteOutput:
         filesystem, path = self._at(directory)
         with asking(self.shown(directory)):
             filesystem.invalidate_cache(path)
-            for found in filesystem.find(path):
-                name = f"{directory}/{str(found).removeprefix(path.rstrip('/')).lstrip('/')}"
+            there = {
+                f"{directory}/{str(found).removeprefix(path.rstrip('/')).lstrip('/')}": found
+                for found in filesystem.find(path)
+            }
+            _check_all_there(self, directory, files, there)
+            for name, found in there.items():
                 if name not in files and not name.startswith(f"{directory}/{DONE}/"):
                     filesystem.rm_file(found)
         self.write(MANIFEST, manifest)  # the switch

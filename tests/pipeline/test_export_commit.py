@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fixtures import golden
-from rmqctl.errors import Refused
-from rmqctl.pipeline.export import Export, ExportChoices
+from rmqctl.errors import IOFailure, Refused
+from rmqctl.files.remote import connect
+from rmqctl.pipeline.export import Export, ExportChoices, read_manifest
 from rmqctl.pipeline.export_task import ExportTask
 from rmqctl.pipeline.outputs import LocalOutput, RemoteOutput, output_at
 from rmqctl.rocketmq.verify.splits import Split
@@ -262,3 +266,97 @@ def test_all_is_on_the_disk_when_it_is_done(logs: tuple[Path, Path, list[int], l
         with recorder.recording():
             export(root, str(tmp_path / "deep" / "out"), incremental=incremental)
         assert recorder.unsafe() == []
+
+
+def remote_rows(memory: Any, url: str) -> list[int]:
+    manifest = orjson.loads(memory.cat_file(f"{url}/_manifest.json"))
+    found = []
+    for file in manifest["files"]:
+        with memory.open(f"{url}/{file['path']}") as stream:
+            found += pq.read_table(stream, columns=["physical_offset"]).column(0).to_pylist()
+    return sorted(found)
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_two_at_one_url(kind: str, logs: tuple[Path, Path, list[int], list[int]], request: Any) -> None:
+    """The second is refused, and the first has all of its rows."""
+    url = "memory://exports/two" if kind == "memory" else request.getfixturevalue("bucket") + "/two"
+    grown, after = logs[1], logs[3]
+    other: list[BaseException | None] = []
+
+    def second(task: ExportTask, splits: list[Split]) -> None:
+        work(task, splits[:2])
+        try:
+            export(grown, url, 96 << 10)
+        except Refused as error:
+            other.append(error)
+        work(task, splits[2:])
+
+    made = Export(
+        tables_of("rocketmq", {"path": str(grown)}), output_at(url), ExportChoices(columns=COLUMNS, partition_by=())
+    )
+    made.run(made.plan(2), second)
+    assert "another export is at work" in str(other[0])
+    filesystem, root = connect(url, {})
+    assert remote_rows(filesystem, root) == after
+    assert not filesystem.exists(f"{root}/_owner.json")
+    export(grown, url, overwrite=True)
+
+
+def test_the_place_of_an_export_that_was_killed_is_taken_over(logs: tuple[Path, Path, list[int], list[int]]) -> None:
+    memory, url = fsspec.filesystem("memory"), "memory://exports/killed"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    owner = {"token": "a", "host": platform.node(), "pid": ended.pid, "since": "2026-11-21T00:00:00+00:00"}
+    memory.pipe_file("/exports/killed/_owner.json", orjson.dumps(owner))
+    assert export(logs[1], url) == len(logs[3])
+    memory.pipe_file("/exports/killed/_owner.json", orjson.dumps(owner | {"host": "elsewhere"}))
+    with pytest.raises(Refused, match=r"on elsewhere, process .* delete memory://exports/killed/_owner.json"):
+        export(logs[1], url, overwrite=True)
+
+    def robbed(task: ExportTask, splits: list[Split]) -> None:
+        work(task, splits)
+        memory.pipe_file("/exports/killed/_owner.json", orjson.dumps(owner | {"host": "elsewhere"}))
+
+    memory.rm_file("/exports/killed/_owner.json")
+    made = Export(tables_of("rocketmq", {"path": str(logs[0])}), output_at(url), ExportChoices(overwrite=True))
+    with pytest.raises(Refused, match="another export is at work"):
+        made.run(made.plan(2), robbed)
+    assert remote_rows(memory, "/exports/killed") == logs[3]
+    memory.rm("/exports", recursive=True)
+
+
+@pytest.mark.parametrize("what", ["_done", "parquet"])
+@pytest.mark.parametrize("place", ["memory", "local"])
+def test_what_tasks_have_written_and_is_gone_is_missed(
+    place: str, what: str, logs: tuple[Path, Path, list[int], list[int]], tmp_path: Path
+) -> None:
+    out = "memory://exports/cleared" if place == "memory" else str(tmp_path / "out")
+
+    def cleared(task: ExportTask, splits: list[Split]) -> None:
+        work(task, splits)
+        filesystem, root = connect(out, {})
+        filesystem.invalidate_cache()
+        filesystem.rm_file(max(name for name in filesystem.find(root) if what in name))
+
+    made = Export(tables_of("rocketmq", {"path": str(logs[1])}), output_at(out), ExportChoices(columns=COLUMNS))
+    with pytest.raises(IOFailure, match="is gone"):
+        made.run(made.plan(2), cleared)
+    assert read_manifest(output_at(out)) is None
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'rmqctl[s3]'")
+    server_module = pytest.importorskip("moto.server", reason="no S3 emulator: pip install 'moto[server]'")
+    pytest.importorskip("flask", reason="the S3 emulator is not whole: pip install 'moto[server]'")
+    import s3fs
+
+    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    settings = {"endpoint_url": f"http://{host}:{port}", "key": "test", "secret": "test"}
+    monkeypatch.setitem(fsspec.config.conf, "s3", settings)
+    s3fs.S3FileSystem(**settings).mkdir("bucket")
+    yield "s3://bucket"
+    server.stop()
