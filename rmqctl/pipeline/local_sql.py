@@ -27,6 +27,7 @@ def is_installed() -> bool:
 
 
 _ROWS = 1 << 12
+_VARCHAR: Any = "VARCHAR"
 _SETTINGS = (
     "TimeZone = 'UTC'", "enable_progress_bar = false", "python_enable_replacements = false",
     "autoinstall_known_extensions = false", "enable_external_access = false", "lock_configuration = true",
@@ -108,7 +109,7 @@ class LocalQueries:
         """Yield a database with what the query needs of each table, and the query as DuckDB has it."""
         import duckdb
 
-        from rmqctl.pipeline.sql_text import translated, uses
+        from rmqctl.pipeline.sql_text import FULL_CASE, translated, uses
 
         schemas = {name: store.table(kind).schema() for name, (kind, store) in self._tables.items()}
         query = translated(text, schemas)
@@ -117,6 +118,8 @@ class LocalQueries:
         with duckdb.connect(":memory:", config=config) as connection:
             for setting in _SETTINGS:
                 connection.execute(f"SET {setting}").fetchall()
+            for case in (str.upper, str.lower):
+                connection.create_function(f"{FULL_CASE}{case.__name__}", case, [_VARCHAR], _VARCHAR)
             for name, use in uses(text, {name: schema.names for name, schema in schemas.items()}).items():
                 kind, store = self._tables[name]
                 source = store.asked(use.columns, use.conditions).table(kind)

@@ -21,6 +21,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from rmqctl.pipeline.mounted import BadQuery, NotForLocalEngine
+from rmqctl.pipeline.sql_types import BINARY, UnknownColumn, doubtful, kind_of, typed
 from rmqctl.tables import Condition
 
 DIALECT = "spark"
@@ -189,8 +190,9 @@ _SAME: tuple[type[exp.Expr], ...] = (
     exp.EndsWith, exp.Contains, exp.ArrayContains, exp.Bracket, exp.Explode, exp.TimestampTrunc, exp.Year, exp.Month,
     exp.Day, exp.Hour, exp.TsOrDsToDate, exp.Cast, exp.DataType, exp.Var,
 )  # fmt: skip
-_TEXTS, _TIMES = ("varchar", "text", "string"), ("timestamptz", "timestamp", "timestampltz", "date")
-_NUMBERS = ("int", "bigint", "smallint", "double")
+FULL_CASE = "full_"
+"""What stands before the names of functions that a database gets for letters beyond ASCII: ``upper`` and ``lower``."""
+_TRY_CAST = re.compile(r"\btry_cast\b", re.IGNORECASE)
 _BINARY = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.And, exp.Or)
 _TRUNCATED = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND"}
 
@@ -212,13 +214,18 @@ def translated(text: str, tables: Mapping[str, pa.Schema]) -> str:
     if tree is None:
         raise NotForLocalEngine("it is not a query alone")
     _check(tree, tables)
+    binary = _check_types(text, tree, tables)
     for select in _outer(tree):
         select.set("expressions", [_named(one) for one in select.expressions])
     for quotient in list(tree.find_all(exp.Div)):
         quotient.set("expression", _nonzero(quotient.expression))
     for length in list(tree.find_all(exp.Length)):
-        if isinstance(length.this, exp.Column) and length.this.name.lower() == "body":
+        if isinstance(length.this, exp.Column) and length.this.name.lower() in binary:
             length.replace(exp.Anonymous(this="octet_length", expressions=[length.this.copy()]))
+    for cast in list(tree.find_all(exp.TryCast)):  # what cannot be cast is an error to Spark, and no null
+        cast.replace(exp.Cast(this=cast.this.copy(), to=cast.to.copy()))
+    for letters in [*tree.find_all(exp.Upper), *tree.find_all(exp.Lower)]:
+        letters.replace(_full_case(letters))
     return tree.sql(dialect="duckdb")
 
 
@@ -244,6 +251,42 @@ def _check(tree: exp.Expr, tables: Mapping[str, pa.Schema]) -> None:
         raise NotForLocalEngine("it has * over joined tables")
 
 
+def _check_types(text: str, tree: exp.Expr, tables: Mapping[str, pa.Schema]) -> set[str]:
+    """Hold the types of all parts of a query to what is known to mean the same; the names of its binary columns.
+
+    Raises:
+        NotForLocalEngine: an engine may cast something otherwise.
+        BadQuery: there is no such column.
+    """
+    if _TRY_CAST.search(text) or "\\" in text:
+        raise NotForLocalEngine("it has try_cast or a backslash")
+    names = {place.name.lower() for place in tree.find_all(exp.Table)}
+    inner = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    if not names <= inner | {name.lower() for name in tables}:
+        return set()  # which table is missing is said by the engine
+    try:
+        known = typed(tree, tables)
+    except UnknownColumn as error:
+        raise BadQuery(str(error)) from None
+    for one in doubtful(known):
+        raise NotForLocalEngine(f"the types in {_shown(one)} may mean something else to it")
+    return {column.name.lower() for column in known.find_all(exp.Column) if kind_of(column) == BINARY}
+
+
+def _full_case(one: exp.Expr) -> exp.Expr:
+    """Return letters in the other case as Unicode has them, one for one or not; DuckDB knows those that are one."""
+    name, value = type(one).__name__.lower(), one.this
+    plain = exp.EQ(
+        this=exp.Anonymous(this="strlen", expressions=[value.copy()]),
+        expression=exp.Anonymous(this="length", expressions=[value.copy()]),
+    )
+    quick = exp.Anonymous(this=name, expressions=[value.copy()])
+    return exp.Case(
+        ifs=[exp.If(this=plain, true=quick)],
+        default=exp.Anonymous(this=f"{FULL_CASE}{name}", expressions=[value.copy()]),
+    )
+
+
 def _none(_: exp.Expr) -> str | None:
     return None
 
@@ -251,14 +294,6 @@ def _none(_: exp.Expr) -> str | None:
 def _shown(one: exp.Expr) -> str:
     text = one.sql(dialect="spark", normalize_functions="lower")
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _cast(one: exp.Expr) -> str | None:
-    assert isinstance(one, exp.Cast)
-    numeric = isinstance(one.this, (exp.Column, exp.Literal, exp.Count, exp.Sum)) and not _is_text(one.this)
-    if one.to.is_type(*_TIMES) and isinstance(one.this, (exp.Literal, exp.Column)):
-        return None
-    return None if one.to.is_type(*_NUMBERS) and numeric else f"it has {_shown(one)}"
 
 
 def _is_text(one: exp.Expr) -> bool:
@@ -302,8 +337,6 @@ def _limit(one: exp.Expr) -> str | None:
 
 
 _REASONS: dict[type[exp.Expr], Callable[[exp.Expr], str | None]] = {
-    exp.Cast: _cast,
-    exp.TryCast: _cast,
     exp.Like: _like,
     exp.Bracket: _bracket,
     exp.Distinct: _distinct,
