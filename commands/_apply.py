@@ -50,7 +50,8 @@ _OPTIONS = (
     click.option(
         "--force",
         is_flag=True,
-        help="Go on although too little room on the disk seems to be free, or files have further names (hard links).",
+        help="Go on although too little room on the disk seems to be free, files have further names (hard links), or "
+        "nothing shows how long queue files are.",
     ),
     click.option("--yes", is_flag=True, help="Do not ask at a terminal."),
     click.option("-v", "--verbose", is_flag=True, help="Every piece of evidence of a step, not only the first."),

@@ -435,21 +435,39 @@ class Rebuild:
 
 def assumed_sizes(store: RocketMQStore, kinds: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each kind of file (a directory of the store) to be made whose size nothing shows."""
-    conf, geometry, advice = (
-        store.settings,
-        geometry_of(store),
-        "give --broker-conf FILE if this broker is set differently",
-    )
+    advice = "give --broker-conf FILE if this broker is set differently"
+    for name, _, size in _unshown(store, kinds):
+        taken = f"so the broker's default is taken: {size:,} bytes"
+        yield f"no {name} file shows how long {name} files are, {taken}; {advice}"
+    if INDEX in kinds and "maxIndexNum" not in store.settings and not any(e.size > 0 for e in store.index_files):
+        geometry = geometry_of(store)
+        shape = f"{geometry.index_slots:,} slots and {geometry.index_entries:,} entries"
+        yield f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}; {advice}"
+
+
+def unknown_size(store: RocketMQStore, kinds: Collection[str]) -> Refused | None:
+    """Return the refusal to make queue files whose size nothing shows; None where each is known.
+
+    A broker that is set to another size does not start on them (``MappedFileQueue.load``).
+    """
+    for name, key, size in _unshown(store, set(kinds) - {QUEUES} if store.is_rocksdb else kinds):
+        return Refused(
+            f"no {name} file shows how long {name} files are, and a broker that is set to another length does not "
+            f"start on them: give --broker-conf FILE (with {key}), or --force to take the broker's default of "
+            f"{size:,} bytes"
+        )
+    return None
+
+
+def _unshown(store: RocketMQStore, kinds: Collection[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield name, setting and assumed size (bytes) of the queue files among some kinds whose size nothing shows."""
+    geometry = geometry_of(store)
     for kind, name, key, size in (
         (QUEUES, "queue", "mappedFileSizeConsumeQueue", geometry.queue_file_size),
         (BATCH_QUEUES, "batch queue", "mapperFileSizeBatchConsumeQueue", geometry.batch_queue_file_size),
     ):
-        if kind in kinds and key not in conf and not _has_files(store, kind):
-            taken = f"so the broker's default is taken: {size:,} bytes"
-            yield f"no {name} file shows how long {name} files are, {taken}; {advice}"
-    if INDEX in kinds and "maxIndexNum" not in conf and not any(e.size > 0 for e in store.index_files):
-        shape = f"{geometry.index_slots:,} slots and {geometry.index_entries:,} entries"
-        yield f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}; {advice}"
+        if kind in kinds and key not in store.settings and not _has_files(store, kind):
+            yield name, key, size
 
 
 def _has_files(store: RocketMQStore, kind: str) -> bool:

@@ -256,6 +256,7 @@ def _skipped(database: Database, now: int) -> int:
 
 _ROW = np.dtype([("queue_offset", np.int64), ("physical_offset", np.int64), ("size", np.int64)])
 _NOTHING = np.zeros(0, _ROW)
+_REFERENCE = "physical_offset", "size", "queue_offset"
 
 
 class RocksQueueImage(QueueImage):
@@ -371,7 +372,7 @@ class RocksQueueImage(QueueImage):
         self._maximum = 0
         for units in self.units(self._database):
             gone = units["physical_offset"] >= physical
-            self.lost += zip(units["physical_offset"][gone].tolist(), units["size"][gone].tolist(), strict=True)
+            self.lost += zip(*(units[name][gone].tolist() for name in _REFERENCE), strict=True)
             if not gone.all():
                 self._maximum = int(units["queue_offset"][~gone][-1]) + 1
         self._limit = physical

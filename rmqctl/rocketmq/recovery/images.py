@@ -104,7 +104,7 @@ class QueueImage:
         min_logic: byte of the sequence of the first unit that counts.
         removed: files on disk that the broker deletes.
         appended: units appended by the replay, fillers apart.
-        lost: physical offset and size of what the units say that a cut takes away.
+        lost: physical offset, size and queue offset of what the units say that a cut takes away.
         refused: the same of units that the last file has no room for, and no other file is made for.
         shift: where units begin to get other queue offsets than their records state; None where none does.
         shifted: how many units get such an offset.
@@ -119,7 +119,7 @@ class QueueImage:
         self.max_physical, self.min_logic = -1, 0
         self.removed: list[StoreFile] = []
         self.appended = 0
-        self.lost: list[tuple[int, int]] = []
+        self.lost: list[tuple[int, int, int]] = []
         self.refused: list[tuple[int, int]] = []
         self.shift: Shift | None = None
         self.shifted = 0
@@ -153,7 +153,7 @@ class QueueImage:
     def destroy(self) -> None:
         """Delete all files, as a broker does when the log has none (``destroyLogics``)."""
         for file in self.files:
-            self._lose(file.units(self.dtype))
+            self._lose(file, 0)
             self._remove(file)
         self.files, self.max_physical, self.min_logic = [], -1, 0
 
@@ -284,19 +284,25 @@ class QueueImage:
             file = self.files[-1]
             units = file.units(self.dtype)
             if int(units["physical_offset"][0]) >= physical:
-                self._lose(units)
+                self._lose(file, 0)
                 self._remove(self.files.pop())
                 continue
             bad = np.flatnonzero(~self.valid(units[1:]) | (units["physical_offset"][1:] >= physical))
             count = 1 + (int(bad[0]) if len(bad) else len(units) - 1)
             file.wrote = count * self.unit_size
             self._note(units[count - 1])
-            self._lose(units[count:])
+            self._lose(file, count)
             return
 
-    def _lose(self, units: Units) -> None:
-        real = units[self.valid(units) & ~is_pre_blank(units)]
-        self.lost += zip(real["physical_offset"].tolist(), real["size"].tolist(), strict=True)
+    def _lose(self, file: FileImage, first: int) -> None:
+        units = file.units(self.dtype)
+        real = first + np.flatnonzero(self.valid(units[first:]) & ~is_pre_blank(units[first:]))
+        named = (units[name][real].tolist() for name in ("physical_offset", "size"))
+        self.lost += zip(*named, self._offsets(file, units, real).tolist(), strict=True)
+
+    def _offsets(self, file: FileImage, units: Units, numbers: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+        """Queue offsets of units of a file by their numbers in it."""
+        return file.base // self.unit_size + numbers.astype(np.int64)
 
     def correct_minimum(self, log_begin: int, *, minimum_5: bool) -> None:
         """``ConsumeQueue.correctMinOffset`` of 4.x or 5.x, with the log beginning at ``log_begin``."""
@@ -360,6 +366,9 @@ class BatchQueueImage(QueueImage):
 
     def _note(self, unit: np.void) -> None:
         self.max_physical = int(unit["physical_offset"])
+
+    def _offsets(self, file: FileImage, units: Units, numbers: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+        return units["base_offset"][numbers].astype(np.int64)
 
     def put(self, request: DispatchRequest) -> None:
         """Append the unit of one record."""

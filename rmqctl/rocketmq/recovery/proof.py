@@ -228,7 +228,7 @@ def stop_finding(file: StoreFile, walk: LogWalk) -> Finding | None:
 def find_losses(result: Recovery) -> list[LostMessage]:
     """Messages at or after the cut, ascending: those a search finds, and those that only queue units name."""
     if not result.log_files:  # what the queues prove to have been there
-        units = {place: (size, i.key) for i in result.images for place, size in i.lost}
+        units = {place: (size, i.key) for i in result.images for place, size, _ in i.lost}
         return [LostMessage(place, size, key[1], key[2], None) for place, (size, key) in sorted(units.items())]
     if result.log_cut is None:
         return _from_units(result, {})
@@ -332,12 +332,16 @@ def _in_file(context: FileContext, state: LogState, start: int, ids: TextIds) ->
 
 
 def _from_units(result: Recovery, found: dict[int, LostMessage]) -> list[LostMessage]:
-    """Return the same with records that no search finds but a unit of a queue names, where nothing else lies."""
+    """Return the same with records that no search finds but a unit of a queue names, where nothing else lies.
+
+    After the last file of the log only units count in whose place the queue has no other afterwards.
+    """
     begin, end = result.log_begin, result.end_before
     places = sorted(found)
     for image in result.images:
-        for physical, size in image.lost:
-            if begin <= physical < end and physical not in found and not _overlaps(places, found, physical):
+        for physical, size, offset in image.lost:
+            is_named = begin <= physical and (physical < end or offset >= image.max_offset)
+            if is_named and physical not in found and not _overlaps(places, found, physical):
                 found[physical] = LostMessage(physical, size, image.key[1], image.key[2], None)
     return [found[physical] for physical in sorted(found)]
 

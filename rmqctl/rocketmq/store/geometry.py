@@ -349,7 +349,7 @@ class Geometry:
 
     Attributes:
         source: ``broker-conf``, ``detected`` or ``default``: the weakest way any of them was known
-            among the files that are there.
+            among the files that are there, or that should be: a log with messages has queue files.
     """
 
     commit_log_file_size: int
@@ -371,9 +371,12 @@ def geometry_of(store: RocketMQStore) -> Geometry:
     ways: list[str] = []
     conf = store.settings
     log = _pick(conf, "mappedFileSizeCommitLog", (f.size for f in store.log_files), COMMIT_LOG_FILE_SIZE, ways)
+    known = len(ways)
     queue = _pick(
         conf, "mappedFileSizeConsumeQueue", _queue_sizes(store, QUEUES, QUEUE_UNIT_SIZE), QUEUE_FILE_SIZE, ways
     )
+    if known == len(ways) and not store.is_rocksdb and any(f.size > 0 for f in store.log_files):
+        ways.append("default")  # there are messages, and each has a unit in a file
     ext = _pick(conf, "mappedFileSizeConsumeQueueExt", _queue_sizes(store, QUEUES_EXT), QUEUE_EXT_FILE_SIZE, ways)
     batch = _pick(
         conf, "mapperFileSizeBatchConsumeQueue", _queue_sizes(store, BATCH_QUEUES, BATCH_UNIT_SIZE),

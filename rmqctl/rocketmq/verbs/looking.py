@@ -8,7 +8,7 @@ from typing import Any
 from rmqctl import questions
 from rmqctl.answer import EVERY_KIND, Answer, Row
 from rmqctl.errors import MissingExtra
-from rmqctl.rocketmq.store.files import RocketMQStore, forgiving
+from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore, forgiving
 from rmqctl.rocketmq.verbs.common import begin, name_unreadable, no_start, pending_remark
 
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages", "bytes", "last_store_timestamp")
@@ -46,6 +46,10 @@ def info(store: RocketMQStore, *, explain: bool) -> Answer:
             answer.error = MissingExtra("looking for messages in RocksDB", "rocksdb")
         else:
             name_unreadable(found, answer)
+        if facts["geometry"]["source"] == "default":
+            from rmqctl.rocketmq.rebuild.rebuild import assumed_sizes
+
+            answer.remarks += assumed_sizes(found, {QUEUES})
         return facts
 
     def evidence() -> Iterator[Row]:

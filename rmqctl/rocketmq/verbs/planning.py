@@ -118,6 +118,16 @@ def refusal_of(missing: Finding) -> Refused:
     return Refused(f"{missing.message}; nothing was written. {missing.kind.remedy}")
 
 
+def _hold_sizes(store: RocketMQStore, answer: Proposal) -> None:
+    """Refuse to carry out a plan that makes queue files whose size nothing shows, unless that is forced."""
+    from rmqctl.repair.edits import Create
+    from rmqctl.rocketmq.rebuild.rebuild import unknown_size
+
+    if answer.plan is not None and not answer.intent.force:
+        made = {edit.file.split("/")[0] for edit in answer.plan.edits if isinstance(edit, Create)}
+        answer.refusal = answer.refusal or unknown_size(store, made)
+
+
 def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal, staged: ExitStack) -> None:
     from formats.rocketmq.tags_code import SCHEDULE_TOPIC
     from rmqctl.rocketmq.dispatch.rules import assumed_levels
@@ -129,6 +139,7 @@ def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal, stag
     room = staged.enter_context(staging(store.root, answer.intent)) if found.databases else None
     plan = _naming(store, recovery_plan(store, found, datetime.now().astimezone(), room))
     answer.plan = answer.shown = plan
+    _hold_sizes(store, answer)
     if plan.steps:
         answer.hold_to(books_of(store, plan, is_start=True))
     delayed = {image.key[2] for image in found.images if image.key[1] == SCHEDULE_TOPIC and image.appended}
@@ -209,6 +220,7 @@ def _plan_repair(
     ]
     answer.annotate, answer.check = annotate, lambda: complaints(store, found, shared)
     answer.error = Verification(store, VerifyOptions()).incomplete
+    _hold_sizes(store, answer)
     answer.remarks += _assumptions(store, found)
     answer.hints += _what_loses_less(found, options.replica is None, body_damage is BodyDamage.PLACEHOLDER)
 
@@ -320,6 +332,7 @@ def _rebuild_in_place(work: Rebuild, directory: Path, answer: Proposal) -> None:
     unknown = _unknown_topics(work, found)
     if answer.intent.is_real and not unknown:
         answer.plan = _with_index_kept(work, work.plan(found))
+        _hold_sizes(work.store, answer)
         answer.hold_to(books_of(work.store, answer.plan, whole_before=found.built.records))
     _show_rebuilt(work, found, answer)
     if unknown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,34 @@ def test_a_configuration_of_zeros_without_a_backup_ends_the_start(
         assert rmqctl("verify", root).exit_code == 1
         path.with_name(f"{name}.bak").write_bytes(b"")  # an empty backup counts as none, and that is no failure
         assert json.loads(rmqctl("recover", root, "-o", "json").stdout)["starts"]
+
+
+def test_messages_after_the_last_file_of_the_log_are_lost_too(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """The log was cut and its last file removed (R7; #10668): `recover`, `repair` and `verify` count the same."""
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    *_, cut, gone = sorted((root / "commitlog").iterdir())
+    gone.unlink()
+    begin = 330182
+    cut.write_bytes(cut.read_bytes()[: begin - int(cut.name)].ljust(cut.stat().st_size, b"\0"))
+    (root / "abort").touch()
+    lost = [row for row in golden.truth("5.5.0-clean") if row["kind"] == "msg" and row["commitLogOffset"] >= begin]
+    found = json.loads(rmqctl("recover", root, "-o", "json").stdout)["lost"]
+    assert (found["messages"], found["by_topic"]) == (
+        len(lost),
+        dict(sorted(Counter(r["topic"] for r in lost).items())),
+    )
+    assert f"cut {len(lost)} messages off" in " ".join(rmqctl("verify", root).stdout.split())
+    assert f"{len(lost)} messages were gone before" in " ".join(rmqctl("repair", root).stdout.split())
+
+
+def test_garbage_that_points_after_the_log_is_no_lost_message(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """The record is in the log, and gets its unit again."""
+    root = golden.unpack("5.5.0-crash", tmp_path)
+    before = json.loads(rmqctl("recover", root, "-o", "json").stdout)
+    queue = next((root / "consumequeue" / "LabOrders" / "0").iterdir())
+    last = max(n for n in range(0, queue.stat().st_size, 20) if queue.read_bytes()[n : n + 20].strip(b"\0"))
+    data = bytearray(queue.read_bytes())
+    data[last] ^= 0x10
+    queue.write_bytes(data)
+    found = json.loads(rmqctl("recover", root, "-o", "json").stdout)
+    assert (found["lost"], found["queues"]) == (before["lost"], before["queues"])

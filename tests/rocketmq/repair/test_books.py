@@ -391,7 +391,9 @@ def test_a_start_that_is_carried_out_names_what_it_cuts(variant: str, tmp_path: 
 
 def test_a_rebuild_keeps_all_records(bench: Bench, rmqctl: Rmqctl) -> None:
     shutil.rmtree(bench.root / "consumequeue")
-    found = json.loads(rmqctl("rebuild", bench.root, "--apply", "--yes", "-o", "json").stdout)["summary"]["books"]
+    found = json.loads(rmqctl("rebuild", bench.root, "--apply", "--yes", "--force", "-o", "json").stdout)["summary"][
+        "books"
+    ]
     assert (found["whole_before"], found["kept"], found["balances"]) == (len(TRUTH), len(TRUTH), True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,26 @@ def test_sizes_that_nothing_shows_are_said(rmqctl: Callable[..., Any], tmp_path:
     assert "no batch queue file shows how long batch queue files are" in said
     conf = golden.write_broker_conf("5.5.0-clean", tmp_path / "broker.conf")
     assert "default" not in rmqctl("repair", root, "--broker-conf", conf).stderr
+
+
+@pytest.mark.parametrize("verb", ["repair", "recover", "rebuild"])
+def test_queue_files_of_a_size_that_nothing_shows_are_not_written(
+    verb: str, rmqctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A 5.5.0 broker that is set to another length refuses them."""
+    root = golden.unpack("5.5.0-crash", tmp_path)
+    shutil.rmtree(root / "consumequeue")
+    told = json.loads(rmqctl("info", root, "-o", "json").stdout)["geometry"]
+    assert (told["queue_file_size"], told["source"]) == (6_000_000, "default")
+    assert "no queue file shows how long queue files are" in rmqctl("info", root).stderr
+    refused = rmqctl(verb, root, "--apply", "--yes")
+    assert refused.exit_code == 13
+    assert "give --broker-conf FILE (with mappedFileSizeConsumeQueue)" in " ".join(refused.stderr.split())
+    assert not (root / "consumequeue").exists()
+    conf = golden.write_broker_conf("5.5.0-crash", tmp_path / "broker.conf")
+    rmqctl(verb, root, "--broker-conf", conf, "--apply", "--yes")
+    sizes = {path.stat().st_size for path in (root / "consumequeue").glob("*/*/0*")}
+    assert sizes == {path.stat().st_size for path in (golden.pristine("5.5.0-crash") / "consumequeue").glob("*/*/0*")}
 
 
 @pytest.mark.parametrize("name", STORES)
