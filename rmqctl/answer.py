@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from rmqctl.errors import RmqctlError
+from rmqctl.notices import queue_of
 from rmqctl.text import listed, number_of
 
 if TYPE_CHECKING:
@@ -349,11 +350,23 @@ def show_repair(answer: Proposal, found: Planned, loses: str, books: Books | Non
         answer.hold_to(books)
 
 
+_NAMED = 3
+"""Findings that the sentence names which a repair leaves."""
+
+
+def _named(findings: Sequence[Finding]) -> str:
+    """Return the first findings by id and what they are about, and how many more there are."""
+    places = (queue_of(row) if (row := finding.row()).get("topic") else finding.file for finding in findings)
+    named = dict.fromkeys(f"{finding.kind.id} in {place}" for finding, place in zip(findings, places, strict=True))
+    more = len(named) - _NAMED
+    return ", ".join([*named][:_NAMED]) + (f", and {number_of(more, 'more place')}" if more > 0 else "")
+
+
 def _repair_sentence(found: Planned, loses: str) -> str:
     if not found.before and not found.plan.steps:
         return f"no finding, and no step; {found.refusal}" if found.refusal else "nothing is wrong"
     count = len(found.before)
     wrong = f"{count:,} errors and warnings" if count != 1 else f"1 {found.before[0].level}"
-    after = f"{len(found.after):,} would be left" if found.after else "none would be left"
+    after = f"{len(found.after):,} would be left: {_named(found.after)}" if found.after else "none would be left"
     refusal = f"; {found.refusal}" if found.refusal else ""
     return f"{number_of(len(found.plan.steps), 'step')} for {wrong}; {loses}; {after}{refusal}"

@@ -107,7 +107,8 @@ CONFIG_CONSUMER_OFFSET = declare(
     _W,
     "A consumer group's offset is negative, or beyond the end of its queue: after a cut of the log it waits for messages "
     "that never come.",
-    "Reset the group's offset to the end of the queue.",
+    "Stop the group's consumers, and set its offset to what it has read: the .bak may have it; the end of the queue skips what it "
+    "has not read.",
     broker="Corrects it at the next pull, which can skip or repeat messages.",
     see="spec 9.2",
 )

@@ -29,6 +29,7 @@ from rmqctl.rocketmq.findings.state import (
     CONFIG_UNREADABLE,
 )
 from rmqctl.rocketmq.index import index_entries
+from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.queues.files import Queue, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
@@ -36,6 +37,7 @@ from rmqctl.rocketmq.recovery.queue_ends import Limits, queue_limits
 from rmqctl.rocketmq.state.config import (
     CONFIG,
     PATH,
+    backed_up_offsets,
     consumer_offsets,
     delay_offsets,
     is_made_at_start,
@@ -45,7 +47,8 @@ from rmqctl.rocketmq.state.config import (
     table,
 )
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
-from rmqctl.rocketmq.store.geometry import read_header
+from rmqctl.rocketmq.store.geometry import geometry_of, read_header
+from rmqctl.text import number_of
 
 _RUN = plan_of(Checkpoint).runs[0]
 
@@ -203,19 +206,44 @@ def _delivered(store: RocketMQStore, last_time: int) -> dict[str, int]:
 
 
 def _consumers(store: RocketMQStore, file: str, findings: list[Finding], limits: Limits) -> Iterator[Step]:
-    """One step a file: every offset after the end of its queue set to that end."""
+    """Yield a step for the offsets of a file that get others, then one for each that is left.
+
+    What the ``.bak`` has counts where it lies in the queue: then nothing is skipped. Else an offset that a cut of the
+    log can explain is set to the end, where a broker sets it; of any other nobody knows what the group has read.
+    """
     wanted = {(f.topic or "", f.queue_id or 0) for f in findings}
     text = (read_all(store.tree, file) or b"").decode("utf-8", "surrogateescape")
-    new, moved = text, []
+    before = backed_up_offsets(store, file)
+    most = (sum(f.size for f in store.log_files) + geometry_of(store).commit_log_file_size) // SMALLEST
+    new, moved, left = text, [], []
     for own in consumer_offsets(store):
-        end = limits.get((own.topic, own.queue_id), (0, 0))[1]
-        if own.file == file and (own.topic, own.queue_id) in wanted and own.offset > end:
-            new = _put(new, f"{own.topic}@{own.group}", own.queue_id, own.offset, end)
-            moved.append(f"{own.topic}@{own.group} queue {own.queue_id} from {own.offset} to {end}")
+        low, end = limits.get((own.topic, own.queue_id), (0, 0))
+        if own.file != file or (own.topic, own.queue_id) not in wanted or 0 <= own.offset <= end:
+            continue
+        right, why = before.get((own.topic, own.group, own.queue_id)), "as in the .bak"
+        if right is None or not low <= right <= end:
+            is_cut = end < own.offset <= end + most
+            right, why = (end, "the end") if is_cut else (None, "")
+        where = f"{own.group} of {own.topic}/{own.queue_id}"
+        if right is None:
+            left.append(_undecided(own.file, f"{where} at {own.offset}", low, end))
+        else:
+            new = _put(new, f"{own.topic}@{own.group}", own.queue_id, own.offset, right)
+            moved.append(f"{where} from {own.offset} to {right} ({why})")
     if new != text:
-        what, why = "set offsets to the ends of their queues: " + "; ".join(moved), findings[0].message
+        what, why = "set offsets back into their queues: " + "; ".join(moved), findings[0].message
         edits = tuple(replaced(store, file, new.encode("utf-8", "surrogateescape")))
         yield Step(CONFIG_CONSUMER_OFFSET.id, file, what, why, edits)
+    yield from left
+
+
+def _undecided(file: str, where: str, low: int, end: int) -> Step:
+    """Return the step for an offset that only somebody who knows the group can put right."""
+    why = "neither the file nor its .bak says what the group has read; stop its consumers and set the offset"
+    if low < end:
+        held = f"{number_of(end - low, 'message')} (offsets {low} to {end - 1})"
+        why += f": {end} skips what it has not read of {held}, {low} lets it read all again"
+    return Step(CONFIG_CONSUMER_OFFSET.id, file, f"left as it is: {where}", why)
 
 
 def _delays(store: RocketMQStore, findings: list[Finding], limits: Limits) -> Iterator[Step]:

@@ -31,6 +31,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import BLANK_ROOM
 from rmqctl.rocketmq.findings.log import LOG_TOPIC
+from rmqctl.rocketmq.findings.state import CONFIG_CONSUMER_OFFSET
 from rmqctl.rocketmq.log.commitlog import homecoming, log_file_at, misplaced_files
 from rmqctl.rocketmq.log.record import PHYSICAL_AT, LogReader, flags_of, head_offset, magic_of, variant_of
 from rmqctl.rocketmq.repair.config import config_steps
@@ -87,6 +88,8 @@ def bring_back_offsets(into: Path) -> list[str]:
 def _brought_back(store: RocketMQStore, into: Path) -> Iterator[str]:
     findings = state.check_config(store, LogContext.of(store, None))
     for step in config_steps(store, findings, 0):
+        if step.id == CONFIG_CONSUMER_OFFSET.id and not step.edits:
+            yield f"{step.file}: {step.what}: {step.why}"
         for edit in step.edits:
             if isinstance(edit, (Create, Overwrite)):
                 (into / edit.file).write_bytes(edit.content if isinstance(edit, Create) else edit.after)

@@ -120,6 +120,13 @@ def consumer_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
     return found
 
 
+def backed_up_offsets(store: RocketMQStore, path: str) -> dict[tuple[str, str, int], int]:
+    """Return the offsets in the ``.bak`` of a file by topic, group and queue; empty where it cannot be read."""
+    document, _ = _parse(read_all(store.tree, f"{path}.bak"))
+    rows = (offsets_of(path, key, queues) for key, queues in table(document, "offsetTable").items())
+    return {(own.topic, own.group, own.queue_id): own.offset for found in rows for own in found}
+
+
 def _modified(store: RocketMQStore, name: str) -> int:
     entry = store.tree.stat(f"{CONFIG}/{name}") or store.tree.stat(f"{CONFIG}/{name}.bak")
     return entry.mtime_ms if entry else 0

@@ -297,16 +297,18 @@ def _consumers(consumers: list[ConsumerOffset], ranges: Ranges, known: set[str] 
         key = own.topic, own.queue_id
         limit = ranges.get(key, (0, 0))[1]
         if known is not None and own.topic not in known and not is_own_topic(own.topic) and key not in ranges:
-            message = (
-                f"group {own.group} has an offset of queue {own.queue_id} of a topic that topics.json does not know"
-            )
+            message = f"group {own.group} has an offset of {_queue(own)}, a topic that topics.json does not know"
             yield _config_finding(CONFIG_UNKNOWN_TOPIC, own, message)
         elif own.offset < 0:
-            message = f"group {own.group} stands at {own.offset}, and queue offsets begin at 0"
+            message = f"group {own.group} stands at {own.offset} of {_queue(own)}, and queue offsets begin at 0"
             yield _config_finding(CONFIG_CONSUMER_OFFSET, own, message)
         elif own.offset > limit:
-            message = f"group {own.group} stands at {own.offset}, but the queue ends at {limit}"
+            message = f"group {own.group} stands at {own.offset} of {_queue(own)}, which ends at {limit}"
             yield _config_finding(CONFIG_CONSUMER_OFFSET, own, message)
+
+
+def _queue(own: ConsumerOffset) -> str:
+    return f"{own.topic}/{own.queue_id}"
 
 
 def _config_finding(kind: FindingKind, own: ConsumerOffset, message: str) -> Finding:

@@ -101,7 +101,7 @@ def _check_repair(variant: Variant, damaged: Path, tmp_path: Path) -> None:
     queues = queue_limits(open_store(LocalTree(root), settings=settings), processes=1)
     offsets: dict[str, dict[str, int]] = {}
     for topic, queue_id in queues:
-        offsets.setdefault(f"{topic}@far", {})[str(queue_id)] = 10_000_000
+        offsets.setdefault(f"{topic}@far", {})[str(queue_id)] = 1000
     (root / CONSUMERS).parent.mkdir(exist_ok=True)
     (root / CONSUMERS).write_text(json.dumps({"offsetTable": offsets}))
     (root / f"{CONSUMERS}.bak").unlink(missing_ok=True)

@@ -145,7 +145,7 @@ def test_offsets_come_back_into_queues_whose_tail_is_lost(tmp_path: Path, rmqctl
     root = golden.unpack("4.5.2-clean", tmp_path)
     max((root / "commitlog").iterdir()).rename(tmp_path / "lost")
     saved = salvage([_store(root)], tmp_path / "new", SalvageOptions())
-    assert any("config/consumerOffset.json: set offsets to the ends of their queues" in what for what in saved.offsets)
+    assert any("config/consumerOffset.json: set offsets back into their queues" in what for what in saved.offsets)
     assert rmqctl("verify", str(tmp_path / "new")).exit_code == 0
 
 
