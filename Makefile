@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Java 17 or later runs Spark; where there is none, a package brings one.
 JAVA   := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 HAS_JAVA := $(shell "$(JAVA)" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' && echo yes)
-EXTRAS := dev,s3,rocksdb,sql,spark$(if $(HAS_JAVA),,$(comma)spark-java)
+EXTRAS := dev,docs,s3,rocksdb,sql,spark$(if $(HAS_JAVA),,$(comma)spark-java)
 # Which cases `make slow` runs: every one, or every Nth of each test.
 EVERY  ?= 1
 # The first Python that is new enough; say `make PYTHON=/path/to/python3` to choose.
@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test slow spark interop bench bench-once lint fix demo dist clean
+.PHONY: help venv test slow spark interop bench bench-once lint fix demo docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ fix: $(STAMP) ## mend what the linters can mend themselves
 
 demo: $(STAMP) ## unpack a real store, show it, damage it, find the damage, mend it
 	@PATH="$(CURDIR)/$(BIN):$$PATH" fixtures/demo
+
+docs: $(STAMP) ## make the site in build/site, without a network; a warning is an error
+	$(BIN)/python -m docs.make_site build/site
 
 # What lies in the one file: all that needs no JVM. It is for the Python and the platform that it was made with.
 DIST   ?= dist

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from doctest import DocTestParser
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from commands import COMMANDS
+from docs import manual
 from rmqctl.findings import all_kinds
 
 ROOT = Path(__file__).parents[1]
@@ -84,6 +86,21 @@ def test_what_an_emergency_page_says_to_type_can_be_typed(page: Path) -> None:
 def test_the_first_emergency_page_leads_to_all_others() -> None:
     text = (EMERGENCY / "README.md").read_text("utf-8")
     assert set(_LINK.findall(text)) == {page.name for page in EMERGENCY.glob("*.md")} - {"README.md"}
+
+
+@pytest.mark.skipif(shutil.which("man") is None or shutil.which("groff") is None, reason="man is not installed")
+def test_man_pages_have_no_warning(tmp_path: Path) -> None:
+    pages = []
+    for command in manual.all_commands():
+        pages.append(tmp_path / f"{command.path.replace(' ', '-')}.1")
+        pages[-1].write_text(manual.roff(command), "utf-8")
+    assert len(pages) > len(COMMANDS)
+    command_line = ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", *map(str, pages)]
+    done = subprocess.run(
+        command_line, check=True, capture_output=True, env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    )
+    assert done.stderr == b""
+    assert done.stdout.count(b"NAME") >= len(pages)
 
 
 @pytest.fixture(scope="module")

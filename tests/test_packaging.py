@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from commands import COMMANDS
+from docs import manual
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
@@ -38,7 +41,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def test_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    packed = {name for name in wheel.namelist() if ".dist-info/" not in name and ".data/" not in name}
     expected = {
         str(file.relative_to(ROOT))
         for package in ("formats", "rmqctl", "commands")
@@ -48,6 +51,13 @@ def test_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> No
     plugins = {"pyspark_kafkalog.py", "pyspark_rocketmq.py"}  # lie at the top, where Spark looks for them
     assert packed == expected - {f"rmqctl/pipeline/{plugin}" for plugin in plugins} | plugins
     assert {"formats/py.typed", "rmqctl/py.typed", "commands/py.typed"} <= packed
+
+
+def test_wheel_holds_man_pages_and_completions(wheel: zipfile.ZipFile) -> None:
+    names = [name for name in wheel.namelist() if ".data/" in name]
+    packed = {name.partition(".data/data/share/")[2]: wheel.read(name).decode() for name in names}
+    assert packed == dict(manual.share())
+    assert {f"man/man1/rmqctl-{name}.1" for name in COMMANDS} < packed.keys()
 
 
 def test_wheel_metadata(wheel: zipfile.ZipFile) -> None:
