@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -139,6 +140,8 @@ def _write_section(out: Output, section: Section) -> None:
         if first is None:
             return
         rows = chain([first], rows)
+    if section.is_fixed:
+        out = replace(out, columns=(), sort="", limit=None)
     if section.layout is None:
         out.show(rows, columns=section.columns, title=section.title)
     else:

@@ -17,6 +17,9 @@ from rmqctl.errors import WrongUsage
 from rmqctl.filters import DEFAULT_MAX_BODY, Filters
 
 if TYPE_CHECKING:
+    from rmqctl.answer import Answer
+    from rmqctl.fleet import Fleet
+    from rmqctl.questions import Question
     from rmqctl.store import LoneFile, Store
 
 Function = Callable[..., Any]
@@ -29,16 +32,50 @@ class StoreOptions:
     """Which store is meant.
 
     Attributes:
-        path: as typed; a local path or a URL.
+        path: as typed; a local path or a URL; several with commas between them.
         commit_log: directories of a commit log outside the root, in order; empty: look in the root.
         broker_conf: the broker's settings file, or None.
         format: ``auto``, ``rocketmq`` or ``kafka``.
+        paths: each as typed.
     """
 
     path: str
     commit_log: tuple[str, ...] = ()
     broker_conf: str | None = None
     format: str = "auto"
+    paths: tuple[str, ...] = ()
+
+    def ask(self, question: Question[Any]) -> Answer:
+        """Ask the store, or all that the paths name.
+
+        Raises:
+            NotAStore: one path alone, and it is a single file that belongs to no store, or nothing of a store.
+        """
+        fleet = self.fleet()
+        return self.open().ask(question) if fleet is None else fleet.ask(question)
+
+    def fleet(self) -> Fleet | None:
+        """Open the stores, where the paths name several; None where they name one.
+
+        Raises:
+            NotAStore: a pattern matches nothing.
+            WrongUsage: an inventory is none.
+        """
+        if len(self.paths) < 2 and not (_MANY & set(self.path)):
+            return None
+        from rmqctl.fleet import open_all
+        from rmqctl.inventory import is_several
+
+        several = any(map(is_several, self.paths))
+        if len(self.paths) < 2 and not several:
+            return None
+        fleet = open_all(
+            self.paths,
+            format=None if self.format == "auto" else self.format,
+            commit_log=self.commit_log,
+            broker_conf=self.broker_conf,
+        )
+        return None if fleet.only is not None and not several else fleet
 
     def open(self) -> Store:
         """Open the store as a whole; say so where only a part of it was named.
@@ -75,6 +112,10 @@ class StoreOptions:
         if not isinstance(found, LoneFile) and not found.selection:
             say_if_missing(found)
         return found
+
+
+_MANY = frozenset("@*?[")
+"""What the path of several stores has, see `rmqctl.inventory.is_several`."""
 
 
 class _Selected(Protocol):
@@ -275,7 +316,8 @@ def store_options_with_words(metavar: str, most: int) -> Decorator:
 
 def _store_of(path: str | tuple[str, ...], commit_log: str | None, **values: Any) -> StoreOptions:
     directories = tuple(part for part in (commit_log or "").split(",") if part)
-    return StoreOptions(path if isinstance(path, str) else ",".join(path), directories, **values)
+    paths = (path,) if isinstance(path, str) else path
+    return StoreOptions(",".join(paths), directories, **values, paths=paths)
 
 
 def _with_store(argument: Decorator, function: Function) -> Function:

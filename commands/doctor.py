@@ -19,12 +19,18 @@ def command(store: StoreOptions, out: Output) -> None:
     what it has not looked at. Everything comes from `info`, `verify`, `recover`, `lag` and `transactions`. Exits 0 when
     nothing is wrong, else 1. `rmqctl PATH` is the same.
 
+    Several PATHs, a pattern in quotes or @inventory.toml: a line a store, and what to look at next.
+
     \b
     Examples:
       rmqctl doctor /data/rocketmq/store
       rmqctl /var/lib/kafka/data
       rmqctl doctor /data/rocketmq/store -o json
     """
+    fleet = store.fleet()
+    if fleet is not None:
+        show(out, fleet.examine())
+        return
     from rmqctl.doctor import examine
 
     show(out, examine(store.open_silently(), store.path))

@@ -19,13 +19,17 @@ def command(store: StoreOptions, explain: bool, out: Output) -> None:
     Reads the ends of the log and directory lists only, so it is quick on any size. The releases are
     the range that fits all evidence; geometry says how it was known (broker-conf, detected, default).
     A file that cannot be read is named, and the exit status is 1. Give several PATHs, or one with
-    commas, where a Kafka broker has several log directories (log.dirs).
+    commas, where a Kafka broker has several log directories (log.dirs). Other PATHs are stores of their own,
+    as are those of a pattern in quotes and of @inventory.toml: a row a store.
 
     \b
     Examples:
       rmqctl info /data/rocketmq/store
       rmqctl info /disk1/kafka /disk2/kafka
+      rmqctl info @fleet.toml
       rmqctl info /data/rocketmq/store --explain
       rmqctl info /var/lib/kafka -o json
     """
-    show(out, store.open().info(explain=explain))
+    from rmqctl.questions import Info
+
+    show(out, store.ask(Info(explain)))

@@ -32,10 +32,16 @@ def command(
     Of a Kafka log directory the offsets come from __consumer_offsets and __share_group_state. One that an
     open transaction holds is shown as open-transaction; beyond-end, before-start and unknown-topic exit 1.
 
+    Several PATHs, a pattern in quotes or @inventory.toml: a topic's queues lie on many brokers, and the sum of each
+    group and topic over all of them follows.
+
     \b
     Examples:
       rmqctl lag /data/rocketmq/store
       rmqctl lag /data/rocketmq/store --group orders -o jsonl
       rmqctl lag /var/lib/kafka --group orders
+      rmqctl lag '/mnt/broker-*/store' --group orders
     """
-    show(out, store.open().lag(group=group, topic=topic, as_release=as_release, as_found=as_found))
+    from rmqctl.questions import Lag
+
+    show(out, store.ask(Lag(group, topic, as_release, as_found)))

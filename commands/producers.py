@@ -24,5 +24,7 @@ def command(store: StoreOptions, words: tuple[str, ...], out: Output) -> None:
       rmqctl producers /var/lib/kafka
       rmqctl producers /var/lib/kafka orders/3 -o jsonl
     """
+    from rmqctl.questions import Producers
+
     topic, number = QueueName().convert(words[0], None, None) if words else (None, None)
-    show(out, store.open().producers(topic, number))
+    show(out, store.ask(Producers(topic, number)))

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands._answer import show
 from commands._app import Output
 from commands._apply import Manner, apply_options, propose
-from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._options import StoreOptions, as_release_option, output_option, store_options_with_paths
 from commands._types import refuse
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("recover")
-@store_options
+@store_options_with_paths
 @as_release_option
 @click.option("--compare", is_flag=True, help="Show side by side what each family of releases would do.")
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
@@ -47,16 +48,27 @@ def command(
     log by the leader's chain of epochs (KIP-101, KIP-279), and what of that the leader has not.
     Exits 0 when the broker would start, lose nothing and dispatch everything, 1 otherwise.
 
+    Several PATHs, a pattern in quotes or @inventory.toml: what changes in each store, then a row a store.
+
     \b
     Examples:
       rmqctl recover /data/rocketmq/store
       rmqctl recover /data/rocketmq/store --compare
       rmqctl recover /data/rocketmq/store --as-release 4.9.8 --list-lost -o jsonl
       rmqctl recover /data/kafka-logs --as-release 3.9.2 -o json
+      rmqctl recover @fleet.toml
       rmqctl recover /mnt/broker1/kafka-logs --leader /mnt/broker2/kafka-logs
     """
     if manner.is_real and (compare or list_lost):
         refuse("--apply", "changes the store; --compare and --list-lost only look: give one of them.")
+    fleet = store.fleet()
+    if fleet is not None:
+        from rmqctl.questions import Recover
+
+        if manner.is_real or compare or list_lost or leader is not None or out.kind == "hex":
+            refuse("PATH", "may be several only where one line a store is wanted; give one PATH.")
+        show(out, fleet.ask(Recover(as_release, processes=processes)))
+        return
     found = store.open_silently() if manner.is_real else store.open()
     plan = manner.is_real or (out.kind == "hex" and not (compare or list_lost))
     propose(

@@ -23,8 +23,14 @@ def command(store: StoreOptions, by_topic: bool, topic: str | None, as_found: bo
     --as-found the files count as they lie. Exits 1 when nothing matches, no broker would
     start on the store, or a file cannot be read.
 
+    Several PATHs, a pattern in quotes or @inventory.toml: the queues of all stores, with the name of theirs,
+    and the sum of each topic. Directories of one Kafka broker are one store.
+
     \b
-    Example:
+    Examples:
       rmqctl topics /data/rocketmq/store --by-topic
+      rmqctl topics '/mnt/broker-*/store' --by-topic
     """
-    show(out, store.open().topics(topic=topic, by_topic=by_topic, as_found=as_found))
+    from rmqctl.questions import Topics
+
+    show(out, store.ask(Topics(topic, by_topic, as_found)))

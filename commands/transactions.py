@@ -23,4 +23,6 @@ def command(store: StoreOptions, out: Output) -> None:
     Example:
       rmqctl transactions /var/lib/kafka
     """
-    show(out, store.open().transactions())
+    from rmqctl.questions import Transactions
+
+    show(out, store.ask(Transactions()))

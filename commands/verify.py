@@ -11,6 +11,7 @@ from commands._answer import finish, show, showing, write
 from commands._app import Output
 from commands._options import StoreOptions, as_release_option, output_option, store_options_with_paths
 from commands._spark import spark_options, started, working
+from commands._types import refuse
 
 if TYPE_CHECKING:
     from rmqctl.pipeline import Cluster
@@ -57,11 +58,23 @@ def command(
     read, as by `recover`: what it would cut, hide or refuse is said, too. Exits 1 when there is an error or a
     warning, or a start would do harm. What an id means: `rmqctl explain ID`.
 
+    Several PATHs, a pattern in quotes or @inventory.toml: what is wrong in each store, then a row a store; one
+    that cannot be read is a row, too. Directories of one Kafka broker are one store.
+
     \b
     Examples:
       rmqctl verify /data/rocketmq/store
       rmqctl verify /data/rocketmq/store --level structure -o jsonl
+      rmqctl verify '/backup/2026-11-*/broker-*'
     """
+    fleet = store.fleet()
+    if fleet is not None:
+        from rmqctl.questions import Verify
+
+        if engine != "local":
+            refuse("--engine", "spark checks one store at a time; give one PATH.")
+        show(out, fleet.ask(Verify(level, not no_cross, processes, as_release, not no_notes)))
+        return
     found = store.open()
     ask = partial(
         found.verify, level=level, cross=not no_cross, processes=processes, as_release=as_release, notes=not no_notes

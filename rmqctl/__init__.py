@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from rmqctl.fleet import Fleet
     from rmqctl.store import LoneFile, Store
 
 __version__ = "0.1.0.dev0"
@@ -38,3 +39,28 @@ def open(  # noqa: A001 - what one does with a store, as with a file
     from rmqctl.opening import open_path
 
     return open_path(fspath(path), format=format, commit_log=commit_log, broker_conf=broker_conf)
+
+
+def open_all(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    format: str | None = None,
+    commit_log: Sequence[str] = (),
+    broker_conf: str | None = None,
+) -> Fleet:
+    """Open several stores, to be asked together: paths, patterns (``/mnt/*/store``), inventories (``@fleet.toml``).
+
+    Directories of one Kafka broker count as one store. A store that cannot be opened is in every answer as a row.
+
+    Args:
+        format, commit_log, broker_conf: as of :func:`open`, of all stores that no inventory says more of.
+
+    Raises:
+        NotAStore: a pattern matches nothing.
+        WrongUsage: an inventory is none.
+    """
+    from os import fspath
+
+    from rmqctl.fleet import open_all as opened
+
+    return opened([fspath(path) for path in paths], format=format, commit_log=commit_log, broker_conf=broker_conf)

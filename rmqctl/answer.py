@@ -65,6 +65,7 @@ class Section:
         layout: instead of ``columns``, for rows of several kinds.
         title: a line above the table.
         is_optional: no table, not even its header, where there are no rows.
+        is_fixed: the table stays as it is, whatever columns, order and number of rows are asked for.
     """
 
     lines: Iterable[str] = ()
@@ -73,6 +74,7 @@ class Section:
     layout: TableLayout | None = None
     title: str = ""
     is_optional: bool = False
+    is_fixed: bool = False
     folds: bool = False
     notices: Iterable[Notice] = ()
 

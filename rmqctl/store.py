@@ -73,7 +73,7 @@ class Asked:
         """
         raise NotImplementedError
 
-    def _ask(self, question: Question[A]) -> A:
+    def ask(self, question: Question[A]) -> A:
         """Return the family's answer.
 
         Raises:
@@ -110,13 +110,13 @@ class Asked:
             processes: Kafka: that share large logs; None: by their size.
             official: Kafka: print what Kafka's own dump tool prints, with these options of it.
         """
-        return self._ask(
+        return self.ask(
             questions.Dump(filters, rendering, as_release, follow, pending, read_committed, processes, official)
         )
 
     def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
         """Show the bytes of what :meth:`dump` shows, field by field with their meaning."""
-        return self._ask(questions.Hex(filters))
+        return self.ask(questions.Hex(filters))
 
     def metadata(self, *, at: int | None = None) -> Answer:
         """Show the metadata of the cluster, as its log gives it: brokers, topics, partitions, settings.
@@ -124,7 +124,7 @@ class Asked:
         Args:
             at: offset of the last record to apply; None: to the end.
         """
-        return self._ask(questions.Metadata(at))
+        return self.ask(questions.Metadata(at))
 
     def diff(
         self,
@@ -143,7 +143,7 @@ class Asked:
             limit: give at most this many differences; all are counted.
             share: does the work elsewhere, see `rmqctl.pipeline`.
         """
-        return self._ask(questions.Diff(other, by, queues, limit, share))
+        return self.ask(questions.Diff(other, by, queues, limit, share))
 
 
 class LoneFile(Asked):
@@ -191,6 +191,11 @@ class Store(Asked):
     def what(self) -> str:
         return self.kind.replace("-", " ")
 
+    def is_beside(self, other: Store) -> bool:
+        """Whether another store is a further directory of the same broker, so that both together are one store."""
+        del other
+        return False
+
     def _refuse(self, verb: str) -> NoReturn:
         refuse_verb(self, verb)
 
@@ -227,7 +232,7 @@ class Store(Asked):
         Args:
             explain: rows instead: what each fact says about the release.
         """
-        return self._ask(questions.Info(explain))
+        return self.ask(questions.Info(explain))
 
     def verify(
         self,
@@ -249,7 +254,7 @@ class Store(Asked):
             notes: also what is normal but worth knowing.
             share: checks splits elsewhere, see `rmqctl.pipeline`.
         """
-        return self._ask(questions.Verify(level, cross, processes, as_release, notes, share))
+        return self.ask(questions.Verify(level, cross, processes, as_release, notes, share))
 
     def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
         """List queues or partitions with offsets, messages, bytes and times.
@@ -258,7 +263,7 @@ class Store(Asked):
             by_topic: one row a topic, its queues added up.
             as_found: the files as they lie; default: what a broker answers once it has started on the store.
         """
-        return self._ask(questions.Topics(topic, by_topic, as_found))
+        return self.ask(questions.Topics(topic, by_topic, as_found))
 
     def lag(
         self,
@@ -269,15 +274,15 @@ class Store(Asked):
         as_found: bool = False,
     ) -> Answer:
         """List consumer groups with what they have not consumed; an anomaly makes the answer a "no"."""
-        return self._ask(questions.Lag(group, topic, as_release, as_found))
+        return self.ask(questions.Lag(group, topic, as_release, as_found))
 
     def producers(self, topic: str | None = None, queue: int | None = None) -> Answer:
         """List the state of producers, replayed from the log."""
-        return self._ask(questions.Producers(topic, queue))
+        return self.ask(questions.Producers(topic, queue))
 
     def transactions(self) -> Answer:
         """List transactions by their latest state, those that hang marked."""
-        return self._ask(questions.Transactions())
+        return self.ask(questions.Transactions())
 
     # --- looking up ---------------------------------------------------------------------------------
 
@@ -312,7 +317,7 @@ class Store(Asked):
             latest: only the last record of the key.
             explain: add the steps and one sentence why something is not found.
         """
-        return self._ask(
+        return self.ask(
             questions.QueryKey(
                 topic,
                 key,
@@ -351,7 +356,7 @@ class Store(Asked):
                 ``max-timestamp``.
             boundary: ``lower`` or ``upper``.
         """
-        return self._ask(questions.QueryTime(topic, queue, time, rendering, boundary, explain, as_release, as_found))
+        return self.ask(questions.QueryTime(topic, queue, time, rendering, boundary, explain, as_release, as_found))
 
     def query_offset(
         self,
@@ -373,7 +378,7 @@ class Store(Asked):
             read_committed: leave out what was not committed.
             as_release: answer as one call to such a broker does.
         """
-        return self._ask(
+        return self.ask(
             questions.QueryOffset(
                 topic, queue, offset, filters, rendering, read_committed, explain, as_release, as_found
             )
@@ -396,7 +401,7 @@ class Store(Asked):
             every: also copies and repeats.
             scan: look in the log instead of an index.
         """
-        return self._ask(questions.QueryId(message_id, rendering, topic, every, scan, explain, as_release))
+        return self.ask(questions.QueryId(message_id, rendering, topic, every, scan, explain, as_release))
 
     # --- changing, by plan --------------------------------------------------------------------------
     #
@@ -421,7 +426,7 @@ class Store(Asked):
             compare: a row for each family of releases.
             leader: a replica that is to lead: also say what is cut when this one follows it.
         """
-        return self._ask(questions.Recover(as_release, plan, list_lost, compare, processes, leader, intent))
+        return self.ask(questions.Recover(as_release, plan, list_lost, compare, processes, leader, intent))
 
     def repair(
         self,
@@ -444,7 +449,7 @@ class Store(Asked):
             neutralize: RocketMQ: physical offsets of messages to replace.
             abort_transaction: Kafka: transactions to be ended, as ``orders-0:4000``: a partition and a producer id.
         """
-        return self._ask(
+        return self.ask(
             questions.Repair(
                 tuple(only),
                 tuple(skip),
@@ -478,7 +483,7 @@ class Store(Asked):
             owner: ``USER[:GROUP]`` whom the files in ``into`` belong to; None: the owner of the store.
             share: RocketMQ: does the work elsewhere, see `rmqctl.pipeline`.
         """
-        return self._ask(
+        return self.ask(
             questions.Rebuild(frozenset(parts), tuple(topics), into, owner, processes, as_release, share, intent)
         )
 
@@ -508,7 +513,7 @@ class Store(Asked):
             as_release: Kafka: for a broker of this release; None: of that which the source shows.
             owner: ``USER[:GROUP]`` whom the new store belongs to; None: the owner of this one.
         """
-        return self._ask(
+        return self.ask(
             questions.Salvage(
                 into, replicas, stale, renumber, deleted, stray, partition, as_topic_files, as_release, owner
             )
@@ -549,7 +554,7 @@ class Store(Asked):
         Args:
             others: the other replicas, stores of the same family.
         """
-        return self._ask(questions.Elect(others))
+        return self.ask(questions.Elect(others))
 
     # --- as tables ----------------------------------------------------------------------------------
 
@@ -567,7 +572,7 @@ class Store(Asked):
             split_size: bytes of log in one part; None: by the size of the log.
             body: ``decompressed``, ``stored`` or ``none``: what of bodies or values is there.
         """
-        return self._ask(questions.AsTables(filters, split_size, body))
+        return self.ask(questions.AsTables(filters, split_size, body))
 
     def table(
         self,
@@ -590,7 +595,7 @@ class Store(Asked):
         """
         topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
         times = bound("after", after), bound("before", before)
-        return self._ask(questions.Table(name, topics, queue, key, tag, *times, columns))
+        return self.ask(questions.Table(name, topics, queue, key, tag, *times, columns))
 
 
 def hold_to_change(store: Store, answer: Answer, intent: Intent) -> None:

@@ -92,6 +92,13 @@ class KafkaStore(_Family, Store):
     def size(self) -> int:
         return self.logs.size
 
+    def is_beside(self, other: Store) -> bool:
+        from rmqctl.kafka.state.replicas import are_of_one_broker
+
+        if not isinstance(other, KafkaStore) or self.selection or other.selection:
+            return False
+        return are_of_one_broker(self.logs.directories, other.logs.directories)
+
     def _processes(self, wanted: int | None) -> int:
         """Return the number of processes that share the logs."""
         from rmqctl.parallel import most_processes

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, Partition
-from rmqctl.kafka.directory.file_names import FileKind
+from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
 from rmqctl.kafka.directory.releases import COMPARED, KNOWN, Evidence, evidence, release_range
 from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
@@ -288,6 +288,20 @@ def is_beside(own: MetaProperties, other: MetaProperties | None) -> bool:
         return False
     same = (own.cluster_id, own.node_id) == (other.cluster_id, other.node_id)
     return same and own.directory_id != other.directory_id
+
+
+def are_of_one_broker(some: Sequence[LogDirectory], others: Sequence[LogDirectory]) -> bool:
+    """Whether directories may be the ``log.dirs`` of one broker: nothing in meta.properties denies it, and no partition
+    lies in two of them, as it does in a copy.
+    """
+    if any(True for _ in conflicts([*some, *others])):
+        return False
+    served = {DirectoryState.PLAIN, DirectoryState.FUTURE}
+    here, there = (
+        {(p.topic, p.partition, p.state) for directory in group for p in directory.partitions if p.state in served}
+        for group in (some, others)
+    )
+    return not here & there
 
 
 def release_shown(replicas: Replicas) -> Release:

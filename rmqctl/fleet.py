@@ -1,0 +1,363 @@
+"""Several stores in one answer: rows with the store's name, a row a store, a sum; what cannot be read is a row, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from rmqctl import questions
+from rmqctl.answer import Answer, Row, Section
+from rmqctl.errors import RmqctlError, WrongUsage
+from rmqctl.inventory import Member, members_of
+from rmqctl.notices import typed
+from rmqctl.questions import Question
+from rmqctl.store import Store
+from rmqctl.text import number_of
+
+_NEXT = 5
+"""Commands that are proposed for single stores."""
+
+
+def open_all(
+    paths: Iterable[str],
+    *,
+    format: str | None = None,
+    commit_log: Sequence[str] = (),
+    broker_conf: str | None = None,
+) -> Fleet:
+    """Open what paths, patterns and inventories name; directories of one broker count as one store.
+
+    Args:
+        format, commit_log, broker_conf: as of :func:`rmqctl.open`, of all stores that no inventory says more of.
+
+    Raises:
+        NotAStore: a pattern matches nothing.
+        WrongUsage: an inventory is none.
+    """
+    members = members_of(paths, format=format, commit_log=commit_log, broker_conf=broker_conf)
+    opened: list[tuple[Member, Store | RmqctlError | OSError]] = []
+    for member in members:
+        try:
+            store = member.open()
+        except (RmqctlError, OSError) as error:
+            opened.append((member, error))
+            continue
+        for number, (other, beside) in enumerate(opened):
+            if isinstance(beside, Store) and not member.facts and beside.is_beside(store):
+                together = replace(other, name=f"{other.name},{member.name}", path=f"{other.path},{member.path}")
+                opened[number] = together, together.open()
+                break
+        else:
+            opened.append((member, store))
+    return Fleet(opened)
+
+
+class Fleet:
+    """Several stores, opened for reading.
+
+    Attributes:
+        stores: each with its store, or with why it cannot be opened.
+    """
+
+    def __init__(self, stores: Sequence[tuple[Member, Store | RmqctlError | OSError]]) -> None:
+        self.stores = list(stores)
+
+    def __len__(self) -> int:
+        return len(self.stores)
+
+    @property
+    def only(self) -> Store | None:
+        """The store, where there is one and it can be read."""
+        store = self.stores[0][1] if len(self.stores) == 1 else None
+        return store if isinstance(store, Store) else None
+
+    def ask(self, question: Question[Any]) -> Answer:
+        """Ask every store the same, one after the other.
+
+        Raises:
+            WrongUsage: the question cannot be put to several stores, or an option does not go with one of them.
+        """
+        shape = _SHAPES.get(type(question))
+        if shape is None:
+            raise WrongUsage("PATH", f"`{question.verb}` works on one store at a time; give one path.")
+
+        def one(member: Member, store: Store) -> Answer:
+            own = {"as_release": member.release} if member.release is not None else {}
+            is_free = own and getattr(question, "as_release", 0) is None
+            answer: Answer = store.ask(replace(question, **own) if is_free else question)
+            if store.selection and question.verb not in store.keep_to_selection:
+                answer.remark(f"{store.selection} is a part of the store: this looks at the whole store")
+            return answer
+
+        return shape(self, one)
+
+    def examine(self) -> Answer:
+        """Look at every store as :func:`rmqctl.doctor.examine` does; a row a store."""
+        from rmqctl.doctor import examine
+
+        return _wholly(_doctored, "well")(self, lambda member, store: examine(store, member.path))
+
+
+Ask = Callable[[Member, Store], Answer]
+
+
+def _each(fleet: Fleet, ask: Ask, answer: Answer) -> Iterator[tuple[Member, Answer | None, Row]]:
+    """Yield each store with its answer, prepared; or without, and the row that says why."""
+    answer.is_no = False
+    for member, store in fleet.stores:
+        failure: Exception | None = None if isinstance(store, Store) else store
+        own = None
+        if isinstance(store, Store):
+            if store.missing:
+                answer.remark(f"{member.name}: {store.missing}")
+            try:
+                own = ask(member, store)
+                own.on_advance = answer.advance
+                own.prepare()
+            except (RmqctlError, OSError) as error:
+                if isinstance(error, WrongUsage) and error.option != "PATH":
+                    raise
+                failure = error
+        if failure is not None:
+            answer.is_no = True
+            yield member, None, {**member.head, "error": str(failure)}
+            continue
+        assert own is not None
+        own.every = answer.every
+        yield member, own, member.head
+        answer.is_no = answer.is_no or own.is_no or own.error is not None
+        answer.remarks += (f"{member.name}: {remark}" for remark in own.remarks)
+        if own.error is not None:
+            answer.remark(f"{member.name}: {own.error}")
+        close = getattr(own, "close", None)
+        if close is not None:
+            close()
+
+
+# --- rows of all stores -------------------------------------------------------------------------------
+
+
+def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None) -> Answer:
+    """Give the rows of every store with its name before them.
+
+    Args:
+        sums: makes the table of sums over all stores.
+    """
+    answer = Answer()
+    kept: list[Row] = []
+    columns: list[str] = []
+
+    def rows() -> Iterator[Row]:
+        for _, own, head in _each(fleet, ask, answer):
+            if own is None:
+                yield head
+                continue
+            columns.extend(name for name in own.columns or () if name not in columns)
+            for row in own:
+                kept.append(row)
+                yield {**head, **row}
+
+    def sections() -> Iterator[Section]:
+        found = list(rows())
+        shown = [row for row in found if "error" not in row]
+        heads = [name for name in ("store", "cluster") if any(name in row for row in shown)]
+        yield Section(rows=shown, columns=[*heads, *columns] if columns else None, is_optional=True)
+        if sums is not None:
+            yield Section(lines=[""])
+            yield sums(kept)
+        yield Section(lines=_failures(found), folds=True)
+
+    answer.rows, answer.sections = rows(), sections
+    return answer
+
+
+def _topic_sums(rows: list[Row]) -> Section:
+    """A topic's queues lie on many brokers: what a user wants is their sum."""
+    sums: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        count = "messages" if "messages" in row else "records"
+        one = sums.setdefault(row["topic"], {"topic": row["topic"], "queues": 0, count: 0, "bytes": 0})
+        one["queues"] += row.get("queues", row.get("partitions", 1)) or 0
+        one[count] = one.get(count, 0) + (row.get(count) or 0)
+        one["bytes"] += row.get("bytes") or 0
+    return Section(rows=list(sums.values()), title="Sum by topic", is_optional=True, is_fixed=True)
+
+
+def _lag_sums(rows: list[Row]) -> Section:
+    sums: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        key = row["group"], row["topic"]
+        one = sums.setdefault(key, {"group": key[0], "topic": key[1], "queues": 0, "lag": 0, "anomalies": 0})
+        one["queues"] += 1
+        one["lag"] += row.get("lag") or 0
+        one["anomalies"] += row.get("anomaly") is not None
+    return Section(rows=list(sums.values()), title="Sum by group and topic", is_optional=True, is_fixed=True)
+
+
+# --- a row a store ------------------------------------------------------------------------------------
+
+
+def _failures(rows: Iterable[Row]) -> list[str]:
+    return [f"{row['store']}: {row['error']}" for row in rows if "error" in row]
+
+
+class _Whole:
+    """One row a store: what each says as a whole.
+
+    Attributes:
+        brief: what of a store's document fits a line of a table.
+        well: what a store is called whose answer is no "no"; "" where the answer says nothing of that.
+        is_opened: a table is preceded by what each store that is not well says itself.
+        briefs: those of the stores that were asked.
+    """
+
+    def __init__(self, fleet: Fleet, ask: Ask, brief: Callable[[Row], Row], well: str, *, is_opened: bool) -> None:
+        self.fleet, self.ask, self.brief, self.well, self.is_opened = fleet, ask, brief, well, is_opened
+        sizes = [store.size for _, store in fleet.stores if isinstance(store, Store)]
+        self.answer = Answer(work="looking", total=sum(sizes) or None, document_kinds=frozenset({"json"}))
+        self.briefs: list[Row] = []
+        self.answer.rows, self.answer.sections = self.rows(), self.sections
+        self.answer.document = lambda: {"stores": list(self.documents()), "summary": self.summary()}
+        self.answer.summary = lambda: {"kind": "summary", **self.summary()}
+
+    def documents(self) -> Iterator[Row]:
+        """Yield what each store says, in full."""
+        for member, own, head in _each(self.fleet, self.ask, self.answer):
+            if own is None:
+                self._note(head)
+                yield head
+                continue
+            document: Row = own.document() if own.document is not None else {"rows": list(own)}
+            self._note(head, member, own, document)
+            yield {**head, **member.facts, **self._mark(own), **document}
+
+    def rows(self) -> Iterator[Row]:
+        """Yield findings with the name of their store, and a row a store after its own."""
+        for document in self.documents():
+            findings = document.get("findings")
+            if not isinstance(findings, list):
+                yield {"kind": "store", **document}
+                continue
+            head = {key: document[key] for key in ("store", "cluster") if key in document}
+            yield from ({**head, **finding} for finding in findings)
+            rest = {key: value for key, value in document.items() if key not in {"findings", "summary"}}
+            yield {"kind": "store", **rest, **document["summary"]}
+
+    def sections(self) -> Iterator[Section]:
+        """Yield what each store that is not sound says, a table of all, a sentence, and what to type next."""
+        for member, own, head in _each(self.fleet, self.ask, self.answer):
+            if own is None:
+                self._note(head)
+                continue
+            parts = list(map(_read, own.sections())) if self.is_opened and own.sections is not None else []
+            if own.is_no and parts:
+                yield Section(lines=[f"{member.name}:"])
+                yield from parts
+                yield Section(lines=[""])
+            made = own.summary or own.document
+            self._note(head, member, own, {} if made is None else made())
+        yield Section(rows=[row for row in self.briefs if "error" not in row], is_optional=True)
+        yield Section(lines=_failures(self.briefs), folds=True)
+        total = self.summary()
+        counts = [f"{total[self.well]:,} {self.well}"] if self.well else []
+        counts += [f"{total['unreadable']:,} cannot be read"] if total["unreadable"] else []
+        yield Section(lines=["", ": ".join(filter(None, [number_of(total["stores"], "store"), ", ".join(counts)]))])
+        pairs = zip(self.fleet.stores, self.briefs, strict=True)
+        wrong = [member for (member, _), row in pairs if not row.get(self.well, True)]
+        commands = [typed("doctor", member.path) for member in wrong[:_NEXT]]
+        yield Section(lines=[f"{'     ' if n else 'Next:'} {command}" for n, command in enumerate(commands)])
+
+    def summary(self) -> Row:
+        """Return how many stores there are, and the sums of what is counted in each."""
+        sums = dict[str, int]()
+        for row in self.briefs:
+            for key, value in row.items():
+                if type(value) is int:
+                    sums[key] = sums.get(key, 0) + value
+        unreadable = sum("error" in row for row in self.briefs)
+        well = {self.well: sum(row.get(self.well, False) for row in self.briefs)} if self.well else {}
+        return {"stores": len(self.fleet), **well, "unreadable": unreadable, **sums}
+
+    def _mark(self, own: Answer) -> Row:
+        return {self.well: not own.is_no} if self.well else {}
+
+    def _note(
+        self, head: Row, member: Member | None = None, own: Answer | None = None, document: Row | None = None
+    ) -> None:
+        if member is None or own is None:
+            self.briefs.append(head)
+        else:
+            self.briefs.append({**head, **member.facts, **self._mark(own), **self.brief(document or {})})
+
+
+def _wholly(brief: Callable[[Row], Row], well: str = "", *, is_opened: bool = False) -> Callable[[Fleet, Ask], Answer]:
+    return lambda fleet, ask: _Whole(fleet, ask, brief, well, is_opened=is_opened).answer
+
+
+def _read(section: Section) -> Section:
+    """Return a section with what it shows already made, since what an answer says last is complete only then."""
+    rows = None if section.rows is None else list(section.rows)
+    return replace(section, notices=list(section.notices), lines=list(section.lines), rows=rows)
+
+
+def _informed(document: Row) -> Row:
+    releases = document.get("releases") or []
+    return {
+        "kind": document.get("kind"),
+        "state": document.get("state"),
+        "releases": " to ".join(dict.fromkeys((releases[0], releases[-1]))) if releases else None,
+        "topics": document.get("topics"),
+        "queues": document.get("queues", document.get("partitions")),
+    }
+
+
+def _verified(document: Row) -> Row:
+    summary = document.get("summary", document)
+    start = summary.get("start", document.get("start"))
+    return {
+        **{name: summary[name] for name in ("files", "messages", "bytes")},
+        "errors": summary["findings"]["error"],
+        "warnings": summary["findings"]["warning"],
+        "starts": None if start is None else start["starts"],
+        "loses": None if start is None else _lost(start),
+    }
+
+
+def _recovered(document: Row) -> Row:
+    return {
+        "release": document["release"],
+        "starts": document["starts"],
+        "loses": _lost(document),
+        "why": document["error"],
+    }
+
+
+def _lost(start: Row) -> int:
+    lost: Row = start.get("lost") or {}
+    return int(lost.get("messages", lost.get("records", 0)))
+
+
+def _doctored(document: Row) -> Row:
+    start, worst = document["start"], document["worst"]
+    return {
+        "state": document["state"],
+        "errors": document["findings"]["error"],
+        "warnings": document["findings"]["warning"],
+        "starts": start["starts"],
+        "loses": _lost(start),
+        "first": worst["id"] if worst is not None else next((one["id"] for one in document["troubles"]), None),
+    }
+
+
+_SHAPES: dict[type[Question[Any]], Callable[[Fleet, Ask], Answer]] = {
+    questions.Info: _wholly(_informed),
+    questions.Verify: _wholly(_verified, "sound", is_opened=True),
+    questions.Recover: _wholly(_recovered, "harmless", is_opened=True),
+    questions.Topics: partial(_rows, sums=_topic_sums),
+    questions.Lag: partial(_rows, sums=_lag_sums),
+    questions.Producers: partial(_rows, sums=None),
+    questions.Transactions: partial(_rows, sums=None),
+}
+"""How the answers of several stores become one, for the questions that can be put to several."""

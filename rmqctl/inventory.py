@@ -1,0 +1,179 @@
+"""Which stores are meant: paths, patterns, and inventories.
+
+A pattern is ``/mnt/*/store`` or ``s3://backup/2026-11-*/broker-*``; an inventory is a TOML file with a table
+``[[store]]`` for each store::
+
+    [[store]]
+    path = "broker-a/store"       # or a list: the log.dirs of one broker; relative to the file
+    name = "broker-a"             # default: the path
+    cluster = "prod"
+    family = "rocketmq"           # default: look
+    release = "5.3.3"             # that answers where --as-release is not given
+    broker_conf = "broker-a/broker.conf"
+    commit_log = ["/disk2/commitlog"]
+    role = "master"               # these three are shown
+    host = "10.0.0.1"
+    replica_of = "broker-b"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from rmqctl.answer import Row
+from rmqctl.errors import NotAStore, WrongUsage
+from rmqctl.files.remote import is_url, open_tree, split_url
+from rmqctl.files.tree import join
+from rmqctl.opening import open_store
+from rmqctl.release import Release
+from rmqctl.store import Store
+
+_WILD = frozenset("*?[")
+_FACTS = ("role", "host", "replica_of")
+_KEYS = ("path", "name", "cluster", "family", "release", "broker_conf", "commit_log", *_FACTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One store of several.
+
+    Attributes:
+        name: what rows call it.
+        path: where it lies, with commas between directories.
+        cluster: which it belongs to; None: not said.
+        family, commit_log, broker_conf: how to open it, see :func:`rmqctl.open`.
+        release: that answers where a question names none.
+        facts: what else the inventory says: ``role``, ``host``, ``replica_of``.
+    """
+
+    name: str
+    path: str
+    cluster: str | None = None
+    family: str | None = None
+    commit_log: tuple[str, ...] = ()
+    broker_conf: str | None = None
+    release: Release | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self) -> Store:
+        """Open it.
+
+        Raises:
+            NotAStore, OSError: it cannot be.
+        """
+        return open_store(self.path, format=self.family, commit_log=self.commit_log, broker_conf=self.broker_conf)
+
+    @property
+    def head(self) -> Row:
+        """What stands first in each of its rows."""
+        return {"store": self.name, **({} if self.cluster is None else {"cluster": self.cluster})}
+
+
+def is_several(path: str) -> bool:
+    """Whether a path stands for any number of stores: an inventory, or a pattern that is not the name of something."""
+    if path.startswith("@"):
+        return True
+    return bool(_WILD & set(path)) and (is_url(path) or not Path(path).exists())
+
+
+def members_of(
+    paths: Iterable[str],
+    *,
+    format: str | None = None,
+    commit_log: Sequence[str] = (),
+    broker_conf: str | None = None,
+) -> list[Member]:
+    """Return the stores that paths, patterns and inventories name, in their order, each once.
+
+    Args:
+        format, commit_log, broker_conf: as of :func:`rmqctl.open`, of all stores that no inventory says more of.
+
+    Raises:
+        NotAStore: a pattern matches nothing.
+        WrongUsage: an inventory is none.
+    """
+    found: dict[str, Member] = {}
+    for path in paths:
+        if path.startswith("@"):
+            members: Iterable[Member] = _inventory(Path(path[1:]))
+        else:
+            places = _matching(path) if is_several(path) else [path]
+            members = (Member(place, place, None, format, tuple(commit_log), broker_conf) for place in places)
+        for member in members:
+            found.setdefault(member.name, member)
+    return list(found.values())
+
+
+def _matching(pattern: str) -> list[str]:
+    before, inside, after = split_url(pattern) if is_url(pattern) else ("", pattern, "")
+    parts = inside.split("/")
+    first = next(number for number, part in enumerate(parts) if _WILD & set(part))
+    base = "/".join(parts[:first]) or ("/" if pattern.startswith("/") else ".")
+    tree = open_tree(f"{before}{base}{after}")
+    found = [""]
+    for part in parts[first:]:
+        if not part:
+            continue
+        if not _WILD & set(part):
+            found = [join(path, part) for path in found if tree.stat(join(path, part)) is not None]
+            continue
+        names = ((path, entry.name) for path in found for entry in tree.entries(path, sizes=False))
+        found = [join(path, name) for path, name in names if fnmatchcase(name, part)]
+    if not found:
+        raise NotAStore(pattern, "nothing has such a name", "look at the pattern, or put it in quotes")
+    shown = "" if base == "." and not pattern.startswith("./") else base.rstrip("/") + "/"
+    return [f"{before}{shown}{path}{after}" for path in found]
+
+
+def _inventory(path: Path) -> Iterator[Member]:
+    import tomllib
+
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise WrongUsage("PATH", f"@{path} is no inventory in TOML: {error}.") from None
+    stores = document.get("store")
+    if not isinstance(stores, list) or not stores or not all(isinstance(store, dict) for store in stores):
+        raise WrongUsage("PATH", f"@{path} has no table [[store]]; each needs a path.")
+    for number, store in enumerate(stores, 1):
+        yield _listed(store, path, f"store {number} of @{path}")
+
+
+def _listed(store: Mapping[str, Any], inventory: Path, where: str) -> Member:
+    for key in store:
+        if key not in _KEYS:
+            raise WrongUsage("PATH", f"{where} has the key {key!r}; known are {', '.join(_KEYS)}.")
+    texts = {key: store[key] for key in _KEYS if key in store and key not in {"path", "commit_log"}}
+    for key, value in texts.items():
+        if not isinstance(value, str):
+            raise WrongUsage("PATH", f"{key} of {where} is no text.")
+    paths, logs = _texts(store, "path", where), _texts(store, "commit_log", where)
+    if not paths:
+        raise WrongUsage("PATH", f"{where} has no path.")
+
+    def placed(text: str) -> str:
+        return text if is_url(text) else str(inventory.parent / text)
+
+    release = texts.get("release")
+    try:
+        parsed = None if release is None else Release.parse(release)
+    except ValueError as error:
+        raise WrongUsage("PATH", f"release of {where}: {error}.") from None
+    conf = texts.get("broker_conf")
+    return Member(
+        texts.get("name", ",".join(paths)), ",".join(map(placed, paths)), texts.get("cluster"), texts.get("family"),
+        tuple(map(placed, logs)), None if conf is None else placed(conf), parsed,
+        {key: texts[key] for key in _FACTS if key in texts},
+    )  # fmt: skip
+
+
+def _texts(store: Mapping[str, Any], key: str, where: str) -> list[str]:
+    value = store.get(key, [])
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+        raise WrongUsage("PATH", f"{key} of {where} is neither a text nor a list of texts.")
+    return values

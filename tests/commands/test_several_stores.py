@@ -1,0 +1,162 @@
+"""Several stores in one answer: paths, patterns and inventories; rows with the store's name, sums, unreadable stores."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqctl as library
+from rmqctl import questions
+from rmqctl.errors import NotAStore, WrongUsage
+
+Run = Callable[..., Any]
+INVENTORY = """
+[[store]]
+path = "one/store"
+name = "a"
+cluster = "lab"
+role = "master"
+
+[[store]]
+path = "two/store"
+cluster = "lab"
+release = "4.9.8"
+
+[[store]]
+path = "gone"
+"""
+
+
+@pytest.fixture
+def stores(rmqctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("one", 100), ("two", 50)):
+        Path(name).mkdir()
+        assert not rmqctl(
+            "produce", f"{name}/store", "--topic", "Orders", "--count", count, "--key", "k{n}", "--small"
+        ).exit_code
+    Path("fleet.toml").write_text(INVENTORY, "utf-8")
+    return tmp_path
+
+
+def rows(result: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_topics_of_several_stores_and_their_sum(rmqctl: Run, stores: Path) -> None:
+    result = rmqctl("topics", "*/store", "--by-topic", "-o", "jsonl")
+    assert not result.exit_code
+    assert [(row["store"], row["messages"]) for row in rows(result)] == [("one/store", 100), ("two/store", 50)]
+    table = rmqctl("topics", "*/store", "--by-topic").stdout
+    assert "Sum by topic" in table
+    assert "150" in table
+
+
+def test_an_inventory_names_stores_and_what_cannot_be_read_is_a_row(rmqctl: Run, stores: Path) -> None:
+    result = rmqctl("verify", "@fleet.toml", "-o", "json")
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    a, two, gone = document["stores"]
+    assert (a["store"], a["cluster"], a["role"], a["sound"]) == ("a", "lab", "master", True)
+    assert two["start"]["release"] == "4.9.8"
+    assert gone["store"] == "gone"
+    assert "nothing is there" in gone["error"]
+    assert document["summary"]["stores"] == 3
+    assert document["summary"]["unreadable"] == 1
+    assert document["summary"]["messages"] == 150
+
+
+def test_each_store_says_what_it_says_alone(rmqctl: Run, stores: Path) -> None:
+    log = next(Path("two/store/commitlog").iterdir())
+    data = bytearray(log.read_bytes())
+    at = data.index(b"k7")
+    data[at + 1] ^= 1
+    log.write_bytes(data)
+    together = rows(rmqctl("verify", "one/store", "two/store", "-o", "jsonl"))
+    alone = rows(rmqctl("verify", "two/store", "-o", "jsonl"))
+    found = [{k: v for k, v in row.items() if k != "store"} for row in together if row.get("store") == "two/store"]
+    assert found[:-1] == alone[:-1]
+    assert found[-1]["findings"] == alone[-1]["findings"]
+    assert alone[:-1], "the damage is found"
+    assert rmqctl("verify", "one/store", "two/store").exit_code == 1
+    assert rmqctl("verify", "one/store").exit_code == 0
+    for verb in ("recover", "doctor"):
+        by_name = {row["store"]: row for row in rows(rmqctl(verb, "*/store", "-o", "jsonl")) if "store" in row}
+        own = json.loads(rmqctl(verb, "two/store", "-o", "json").stdout)
+        shared = own.keys() & by_name["two/store"].keys() - {"kind", "path", "room", "next", "checked", "troubles"}
+        assert len(shared) > 3
+        assert {k: by_name["two/store"][k] for k in shared} == {k: own[k] for k in shared}
+
+
+def test_lag_is_summed_over_brokers(rmqctl: Run, stores: Path) -> None:
+    for name in ("one", "two"):
+        config = Path(name) / "store" / "config"
+        config.mkdir(exist_ok=True)
+        table = {"offsetTable": {"Orders@g": {"0": 0, "1": 0, "2": 0, "3": 0}}}
+        (config / "consumerOffset.json").write_text(json.dumps(table), "utf-8")
+    result = rmqctl("lag", "one/store", "two/store", "-o", "jsonl")
+    assert sum(row["lag"] for row in rows(result)) == 150
+    assert "150" in rmqctl("lag", "one/store", "two/store").stdout.split("Sum by group and topic")[1]
+
+
+def test_directories_of_one_kafka_broker_are_one_store(rmqctl: Run, stores: Path) -> None:
+    assert not rmqctl("produce", "k1", "--format", "kafka", "--topic", "T", "--partitions", 2, "--small").exit_code
+    shutil.copytree("k1", "copy")
+    assert len({row["store"] for row in rows(rmqctl("topics", "k1", "copy", "-o", "jsonl"))}) == 2, "a copy is another"
+    Path("k2").mkdir()
+    shutil.move("k1/T-1", "k2/T-1")
+    meta = Path("k1/meta.properties").read_text("utf-8").splitlines()
+    other = [line if not line.startswith("directory.id") else "directory.id=AAAAAAAAAAAAAAAAAAAAAQ" for line in meta]
+    Path("k2/meta.properties").write_text("\n".join(other) + "\n", "utf-8")
+    together = rows(rmqctl("topics", "k1", "k2", "-o", "jsonl"))
+    assert [row["partition"] for row in together if row["topic"] == "T"] == [0, 1]
+    assert not any("store" in row for row in together)
+    several = rows(rmqctl("topics", "k1", "k2", "one/store", "-o", "jsonl"))
+    assert {row["store"] for row in several} == {"k1,k2", "one/store"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["verify", "none*"], "nothing has such a name"),
+        (["verify", "@nowhere.toml"], "nowhere.toml"),
+        (["verify", "@bad.toml"], "is no inventory in TOML"),
+        (["verify", "@empty.toml"], "has no table [[store]]"),
+        (["verify", "@typo.toml"], "has the key 'pth'"),
+        (["verify", "one/store", "two/store", "--engine", "spark"], "one store at a time"),
+        (["recover", "one/store", "two/store", "--apply"], "one line a store"),
+        (["topics", "one/store", "k", "--as-found"], "is for RocketMQ"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_sentence(rmqctl: Run, stores: Path, arguments: list[str], says: str) -> None:
+    assert not rmqctl("produce", "k", "--format", "kafka", "--topic", "T", "--small").exit_code
+    Path("bad.toml").write_text("[[store", "utf-8")
+    Path("empty.toml").write_text("x = 1", "utf-8")
+    Path("typo.toml").write_text('[[store]]\npth = "one/store"\n', "utf-8")
+    result = rmqctl(*arguments)
+    assert result.exit_code in {2, 10, 11}
+    assert says in result.stderr
+
+
+def test_columns_are_of_rows_and_not_of_sums(rmqctl: Run, stores: Path) -> None:
+    result = rmqctl(
+        "topics", "one/store", "two/store", "--by-topic", "--columns", "store,messages", "--sort", "-messages"
+    )
+    assert not result.exit_code
+    assert result.stdout.split()[:3] == ["store", "messages", "---------"]
+    assert "queues" in result.stdout, "in the sums"
+
+
+def test_the_library_asks_all(stores: Path) -> None:
+    fleet = library.open_all(["@fleet.toml"])
+    found = list(fleet.ask(questions.Topics(by_topic=True)))
+    assert [row["store"] for row in found] == ["a", "two/store", "gone"]
+    with pytest.raises(WrongUsage, match="one store at a time"):
+        fleet.ask(questions.QueryId("x"))
+    with pytest.raises(NotAStore):
+        library.open_all(["no*/where"])
