@@ -11,7 +11,7 @@ from typing import Any
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.findings import find_kind
-from rmqctl.notices import BROKER, Notice, finding_notices, queue_of, typed
+from rmqctl.notices import BROKER, CAUSE, SAME_CAUSE, Notice, finding_notices, queue_of, typed
 from rmqctl.store import Store
 from rmqctl.text import instant, listed, number_of
 
@@ -257,7 +257,8 @@ def _sections(found: Row) -> Iterator[Section]:
     commands: list[str] = found["next"]
     if commands:
         yield Section(lines=[f"Next: {commands[0]}", ""])
-    more = [f"{notice.level} {notice.id}: {notice.about}" for notice in notices[1 : 1 + _SHOWN]]
+    more = [line for notice in notices[:1] for line in notice.lines if line.startswith(SAME_CAUSE)]
+    more += [f"{notice.level} {notice.id}: {notice.about}" for notice in notices[1 : 1 + _SHOWN]]
     if len(notices) > 1 + _SHOWN:
         more.append(f"and {number_of(len(notices) - 1 - _SHOWN, 'more kind')} of damage")
     said |= {trouble["id"] for trouble in costs}
@@ -277,13 +278,16 @@ def _meaning(notice: Notice) -> str:
 
 
 def _short(notice: Notice, start: Row, file: str, *, named: bool) -> Iterator[str]:
-    """The first place, and what brokers do about it, where that says more than the start that was replayed.
+    """The first place, and its cause; or what brokers do about it, where that says more than the replayed start.
 
     Args:
         file: of that place.
         named: the line above says what it is about.
     """
     yield notice.lines[0] if named or file in notice.lines[0] else f"{file}: {notice.lines[0]}"
+    if cause := [line for line in notice.lines if line.startswith(CAUSE)]:
+        yield from cause
+        return
     says_nothing = start["starts"] is None or (start["harmless"] and not start["redispatched"])
     yield from (
         line

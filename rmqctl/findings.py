@@ -63,6 +63,8 @@ class Finding:
         message: one sentence with what was expected and what was found.
         severity: overrides the kind's when not None.
         physical_offset: position in the commit log in bytes, where there is one.
+        cause: what did it, one phrase, where that is seen.
+        folded_under: id of the finding of the same cause that is to be looked at first.
     """
 
     kind: FindingKind
@@ -76,6 +78,8 @@ class Finding:
     queue_id: int | None = None
     queue_offset: int | None = None
     partition: int | None = None
+    cause: str | None = None
+    folded_under: str | None = None
 
     @property
     def level(self) -> Severity:
@@ -92,7 +96,7 @@ class Finding:
             "offset": self.offset,
             "size": self.size,
         }
-        for name in ("physical_offset", "topic", "queue_id", "queue_offset", "partition"):
+        for name in ("physical_offset", "topic", "queue_id", "queue_offset", "partition", "cause", "folded_under"):
             value = getattr(self, name)
             if value is not None:
                 row[name] = value

@@ -18,6 +18,10 @@ PLACES = 3
 """Places that stand whole; one more does, too, where it is the last."""
 BROKER = "A broker: "
 """How the line begins that says what brokers do about it."""
+CAUSE = "Cause: "
+"""How the line begins that says what did it."""
+SAME_CAUSE = "From the same cause: "
+"""How the line begins that names findings which follow."""
 _TOPICS = 3
 """Topics that a head names with their counts."""
 
@@ -64,24 +68,33 @@ class _Alike:
 def finding_notices(rows: Iterable[Row | None], command: str, *, every: bool = False) -> Iterator[Notice]:
     """Yield notices of rows of findings: errors first, then warnings, then notes; in each the first one first.
 
+    Findings that follow from others (``folded_under``) are counted in the notice of those.
+
     Args:
         command: what shows how to mend them, to which ``--only ID`` is added; "" for none.
         every: a notice for each, as it comes.
     """
-    found: dict[tuple[str, str], _Alike] = {}
+    found: dict[tuple[str, str, str | None], _Alike] = {}
     for row in rows:
         if row is None:
             continue
-        alike = _Alike() if every else found.setdefault((row["severity"], row["id"]), _Alike())
+        alike = _Alike() if every else found.setdefault((row["severity"], row["id"], row.get("folded_under")), _Alike())
         alike.add(row)
         if every:
             yield _notice(alike, command)
     order = [str(severity) for severity in Severity]
-    for _, alike in sorted(found.items(), key=lambda each: order.index(each[0][0])):
-        yield _notice(alike, command)
+    ids = {name for _, name, _ in found}
+    under: dict[str, list[_Alike]] = {}
+    for (_, name, head), alike in found.items():
+        if head in ids and head != name:
+            under.setdefault(str(head), []).append(alike)
+    for (_, name, head), alike in sorted(found.items(), key=lambda each: order.index(each[0][0])):
+        if head not in ids or head == name:
+            yield _notice(alike, command, under.pop(name, ()))
 
 
-def _notice(alike: _Alike, command: str) -> Notice:
+def _notice(alike: _Alike, command: str, folded: Iterable[_Alike] = ()) -> Notice:
+    """Make a notice of findings, and of those that come of the same cause."""
     row = alike.first[0]
     about = _about(alike)
     shown, more = first_of(alike.first, alike.count)
@@ -91,6 +104,10 @@ def _notice(alike: _Alike, command: str) -> Notice:
     if more:
         where = "this file" if len(alike.files) == 1 else number_of(len(alike.files), "file")
         lines.append(f"and {more:,} more in {where} (--all)")
+    if cause := row.get("cause"):
+        lines.append(f"{CAUSE}{cause}")
+    if follow := [f"{one.first[0]['id']} ({_about(one)})" for one in folded]:
+        lines.append(f"{SAME_CAUSE}{', '.join(follow)}")
     kind = find_kind(row["id"])
     if row["severity"] == Severity.NOTE or kind is None:
         return Notice(row["severity"], row["id"], about, lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from formats.kafka.checkpoint import EpochCheckpoint
@@ -196,7 +197,11 @@ def _topic_id(log: PartitionLog, image: MetadataImage | None) -> Iterator[Findin
     wanted, stored = image.topics.get(partition.topic), log.topic_id
     if wanted is None:
         message = f"the cluster's metadata knows no topic {partition.topic}"
-        yield Finding(DIRECTORY_STRAY, f"{partition.directory}/", 0, 0, message)
+        found = Finding(DIRECTORY_STRAY, f"{partition.directory}/", 0, 0, message)
+        if image.problems:
+            cause = f"the cluster's metadata is damaged: {image.problems[0].message}"
+            found = replace(found, cause=cause, folded_under=METADATA_REPLAY.id)
+        yield found
     elif stored is not None and stored != wanted and file is not None:
         message = f"topic id {stored}, the cluster's metadata says {wanted}"
         yield Finding(DIRECTORY_OTHER_ID, file.name, 0, 0, message)

@@ -24,6 +24,7 @@ from rmqctl.rocketmq.store.databases import POP, can_read, databases_of, has_dat
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile, forgiving, lost_ranges, refusals_of, unreadable_files
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of, integer
 from rmqctl.rocketmq.verify import files, index, queues, state
+from rmqctl.rocketmq.verify.causes import with_causes
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, MISPLACING, LogJoin
 from rmqctl.rocketmq.verify.splits import (
@@ -111,7 +112,7 @@ class Verification:
 
     def findings(self) -> Iterator[Finding]:
         """All findings: files first, then the log by offset, then what spans files."""
-        for finding in self._all():
+        for finding in with_causes(self._all(), self.store):
             self.counts[str(finding.level)] += 1
             yield finding
         self._seconds = time.monotonic() - self._began
