@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from rmqctl import questions
-from rmqctl.answer import Answer, Row, Section
+from rmqctl.answer import Answer, Proposal, Row, Section
 from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.inventory import Member, members_of
 from rmqctl.notices import typed
@@ -101,39 +101,40 @@ class Fleet:
 
 
 Ask = Callable[[Member, Store], Answer]
+T = TypeVar("T")
 
 
-def _each(fleet: Fleet, ask: Ask, answer: Answer) -> Iterator[tuple[Member, Answer | None, Row]]:
-    """Yield each store with its answer, prepared; or without, and the row that says why."""
+def _each(
+    fleet: Fleet, ask: Ask, answer: Answer, use: Callable[[Member, Answer], Iterator[T]], failed: Callable[[Row], T]
+) -> Iterator[T]:
+    """Yield what is made of each answer; where there is none, or it breaks off, of the row that says why."""
     answer.is_no = False
     for member, store in fleet.stores:
-        failure: Exception | None = None if isinstance(store, Store) else store
-        own = None
-        if isinstance(store, Store):
-            if store.missing:
-                answer.remark(f"{member.name}: {store.missing}")
-            try:
-                own = ask(member, store)
-                own.on_advance = answer.advance
-                own.prepare()
-            except (RmqctlError, OSError) as error:
-                if isinstance(error, WrongUsage) and error.option != "PATH":
-                    raise
-                failure = error
-        if failure is not None:
+        own: Answer | None = None
+        try:
+            if not isinstance(store, Store):
+                raise store
+            own = ask(member, store)
+            own.on_advance, own.every = answer.advance, answer.every
+            own.remarks += [store.missing] if store.missing else []
+            own.prepare()
+            yield from use(member, own)
+            answer.is_no = answer.is_no or not _is_well(own)
+        except (RmqctlError, OSError) as error:
+            if isinstance(error, WrongUsage) and error.option != "PATH":
+                raise
             answer.is_no = True
-            yield member, None, {**member.head, "error": str(failure)}
-            continue
-        assert own is not None
-        own.every = answer.every
-        yield member, own, member.head
-        answer.is_no = answer.is_no or own.is_no or own.error is not None
-        answer.remarks += (f"{member.name}: {remark}" for remark in own.remarks)
-        if own.error is not None:
-            answer.remark(f"{member.name}: {own.error}")
-        close = getattr(own, "close", None)
-        if close is not None:
-            close()
+            yield failed({**member.head, "error": str(error)})
+        finally:
+            if own is not None:
+                said = [*own.remarks, *([str(own.error)] if own.error is not None else [])]
+                answer.remarks += (f"{member.name}: {remark}" for remark in said)
+                if isinstance(own, Proposal):
+                    own.close()
+
+
+def _is_well(own: Answer) -> bool:
+    return not own.is_no and own.error is None
 
 
 # --- rows of all stores -------------------------------------------------------------------------------
@@ -149,15 +150,14 @@ def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None
     kept: list[Row] = []
     columns: list[str] = []
 
+    def named(member: Member, own: Answer) -> Iterator[Row]:
+        columns.extend(name for name in own.columns or () if name not in columns)
+        for row in own:
+            kept.append(row)
+            yield {**member.head, **row}
+
     def rows() -> Iterator[Row]:
-        for _, own, head in _each(fleet, ask, answer):
-            if own is None:
-                yield head
-                continue
-            columns.extend(name for name in own.columns or () if name not in columns)
-            for row in own:
-                kept.append(row)
-                yield {**head, **row}
+        return _each(fleet, ask, answer, named, lambda row: row)
 
     def sections() -> Iterator[Section]:
         found = list(rows())
@@ -224,14 +224,16 @@ class _Whole:
 
     def documents(self) -> Iterator[Row]:
         """Yield what each store says, in full."""
-        for member, own, head in _each(self.fleet, self.ask, self.answer):
-            if own is None:
-                self._note(head)
-                yield head
-                continue
-            document: Row = own.document() if own.document is not None else {"rows": list(own)}
-            self._note(head, member, own, document)
-            yield {**head, **member.facts, **self._mark(own), **document}
+        return _each(self.fleet, self.ask, self.answer, self._in_full, self._unreadable)
+
+    def _in_full(self, member: Member, own: Answer) -> Iterator[Row]:
+        document: Row = own.document() if own.document is not None else {"rows": list(own)}
+        self._note(member, own, document)
+        yield {**member.head, **member.facts, **self._mark(own), **document}
+
+    def _unreadable(self, row: Row) -> Row:
+        self.briefs.append(row)
+        return row
 
     def rows(self) -> Iterator[Row]:
         """Yield findings with the name of their store, and a row a store after its own."""
@@ -247,17 +249,12 @@ class _Whole:
 
     def sections(self) -> Iterator[Section]:
         """Yield what each store that is not sound says, a table of all, a sentence, and what to type next."""
-        for member, own, head in _each(self.fleet, self.ask, self.answer):
-            if own is None:
-                self._note(head)
-                continue
-            parts = list(map(_read, own.sections())) if self.is_opened and own.sections is not None else []
-            if own.is_no and parts:
-                yield Section(lines=[f"{member.name}:"])
-                yield from parts
-                yield Section(lines=[""])
-            made = own.summary or own.document
-            self._note(head, member, own, {} if made is None else made())
+
+        def failed(row: Row) -> Section:
+            self._unreadable(row)
+            return Section()
+
+        yield from _each(self.fleet, self.ask, self.answer, self._opened, failed)
         yield Section(rows=[row for row in self.briefs if "error" not in row], is_optional=True)
         yield Section(lines=_failures(self.briefs), folds=True)
         total = self.summary()
@@ -268,6 +265,15 @@ class _Whole:
         wrong = [member for (member, _), row in pairs if not row.get(self.well, True)]
         commands = [typed("doctor", member.path) for member in wrong[:_NEXT]]
         yield Section(lines=[f"{'     ' if n else 'Next:'} {command}" for n, command in enumerate(commands)])
+
+    def _opened(self, member: Member, own: Answer) -> Iterator[Section]:
+        parts = list(map(_read, own.sections())) if self.is_opened and own.sections is not None else []
+        made = own.summary or own.document
+        self._note(member, own, {} if made is None else made())
+        if not _is_well(own) and parts:
+            yield Section(lines=[f"{member.name}:"])
+            yield from parts
+            yield Section(lines=[""])
 
     def summary(self) -> Row:
         """Return how many stores there are, and the sums of what is counted in each."""
@@ -281,15 +287,10 @@ class _Whole:
         return {"stores": len(self.fleet), **well, "unreadable": unreadable, **sums}
 
     def _mark(self, own: Answer) -> Row:
-        return {self.well: not own.is_no} if self.well else {}
+        return {self.well: _is_well(own)} if self.well else {}
 
-    def _note(
-        self, head: Row, member: Member | None = None, own: Answer | None = None, document: Row | None = None
-    ) -> None:
-        if member is None or own is None:
-            self.briefs.append(head)
-        else:
-            self.briefs.append({**head, **member.facts, **self._mark(own), **self.brief(document or {})})
+    def _note(self, member: Member, own: Answer, document: Row) -> None:
+        self.briefs.append({**member.head, **member.facts, **self._mark(own), **self.brief(document)})
 
 
 def _wholly(brief: Callable[[Row], Row], well: str = "", *, is_opened: bool = False) -> Callable[[Fleet, Ask], Answer]:

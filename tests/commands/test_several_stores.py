@@ -160,3 +160,30 @@ def test_the_library_asks_all(stores: Path) -> None:
         fleet.ask(questions.QueryId("x"))
     with pytest.raises(NotAStore):
         library.open_all(["no*/where"])
+
+
+def test_what_breaks_off_is_a_row_and_no_end(stores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = library.open_all(["one/store", "two/store"])
+    first = fleet.stores[0][1]
+
+    def broken(question: questions.Question[Any]) -> Any:
+        answer = type(first).ask(first, question)
+        rows = iter(answer.rows)
+
+        def some() -> Any:
+            yield next(rows)
+            raise OSError(5, "Input/output error", "one/store/commitlog")
+
+        answer.rows = some()
+        return answer
+
+    monkeypatch.setattr(first, "ask", broken)
+    answer = fleet.ask(questions.Topics())
+    found = [(row["store"], "error" in row) for row in answer]
+    assert found == [("one/store", False), ("one/store", True), *[("two/store", False)] * 4]
+    assert answer.is_no
+
+
+def test_an_inventory_alone_is_looked_at_by_doctor(rmqctl: Run, stores: Path) -> None:
+    assert rmqctl("@fleet.toml").stdout == rmqctl("doctor", "@fleet.toml").stdout
+    assert rmqctl("*/store").stdout == rmqctl("doctor", "*/store").stdout
