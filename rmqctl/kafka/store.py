@@ -67,7 +67,7 @@ class KafkaStore(_Family, Store):
         """The partitions that a broker serves, each opened once."""
         from rmqctl.kafka.state.replicas import Replicas
 
-        return Replicas(self.logs)
+        return Replicas(self.logs, self.settings)
 
     @property
     def root(self) -> str:

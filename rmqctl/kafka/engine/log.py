@@ -546,4 +546,4 @@ def _heads(data: bytes) -> Iterator[tuple[int, ...]]:
 def _end_of(found: Partition) -> int:
     """Return the offset after the last record of a log, as a broker finds it."""
     view = PartitionFiles(found)
-    return BrokerSegment(view, found.logs[-1].base, 0).next_offset()
+    return BrokerSegment(view, found.logs[-1].base, int).next_offset()

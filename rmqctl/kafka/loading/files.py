@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from rmqctl.files.local import ByteSource, BytesSource
+from rmqctl.files.tree import Entry, Tree
 from rmqctl.kafka.directory.directory import LogFile, Partition
+from rmqctl.kafka.directory.file_names import meaning_of
 
 MAX_TEXT = 64 << 20
 """Bytes that are read of a file that should be a small text."""
@@ -61,6 +63,27 @@ class Content:
         return all(mine == theirs for mine, theirs in zip(self.pieces(), other.pieces(), strict=True))
 
 
+@dataclass(frozen=True)
+class _Made:
+    """The tree of a file that a start made."""
+
+    files: PartitionFiles
+    name: str
+    root = ""
+
+    def open(self, path: str) -> ByteSource:
+        return self.files.open(self.name)
+
+    def entries(self, path: str, *, sizes: bool = True) -> list[Entry]:
+        return []
+
+    def stat(self, path: str) -> Entry | None:
+        return None
+
+    def child(self, path: str) -> Tree:
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """How the files of a partition differ after a start: names relative to its directory, sorted."""
@@ -104,6 +127,17 @@ class PartitionFiles:
         if content.stored is not None and content.kept == content.size:
             return content.stored.open()
         return BytesSource(b"".join(content.pieces()), name)
+
+    def file(self, name: str) -> LogFile | None:
+        """Return a file as one of a directory: that on disk, as far as it is kept; None where there is none."""
+        content = self._now.get(name)
+        if content is None:
+            return None
+        stored, size = content.stored, content.size
+        if stored is not None and content.kept == size:
+            return stored if size == stored.size else replace(stored, size=size)
+        place = "/".join(filter(None, (self.partition.directory, name)))
+        return LogFile(_Made(self, name), place, meaning_of(name), size)
 
     def read(self, name: str, most: int | None = None) -> bytes:
         """All bytes of a small file, or the first of them, in whole pieces."""

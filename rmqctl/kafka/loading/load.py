@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from formats.kafka.record_batch import header_plan
 from rmqctl.findings import Finding
-from rmqctl.kafka.directory.directory import Partition
+from rmqctl.kafka.directory.directory import Partition, Segment
 from rmqctl.kafka.directory.file_names import DirectoryState
 from rmqctl.kafka.loading.epochs import LeaderEpochs
 from rmqctl.kafka.loading.files import PartitionFiles, StartFails
 from rmqctl.kafka.loading.index_build import OffsetNotIncreasing, OffsetOutOfRange
 from rmqctl.kafka.loading.known import KnownLogs
+from rmqctl.kafka.loading.producers import ProducerReplay
 from rmqctl.kafka.loading.segment import BrokerSegment, Frame, SegmentRecovery, emptied
 from rmqctl.kafka.loading.snapshots import ProducerStates, offset_of
 from rmqctl.kafka.log.block import INT_MAX, Block, Gap, GapKind
@@ -37,7 +39,7 @@ class LoadSettings:
     Attributes:
         is_clean: the marker of an orderly stop was there.
         recovery_point, log_start: of the checkpoints, 0 where they have none.
-        index_room: ``segment.index.bytes``.
+        index_room: gives ``segment.index.bytes``; asked where an index with room is written.
         index_interval: ``index.interval.bytes``.
         alive_since: producers idle since before this time, ms, are forgotten.
         keeps_producers: the messages are of magic 2: producers and leader epochs are kept.
@@ -48,7 +50,7 @@ class LoadSettings:
     is_clean: bool
     recovery_point: int = 0
     log_start: int = 0
-    index_room: int = 10 << 20
+    index_room: Callable[[], int] = lambda: 10 << 20
     index_interval: int = 4096
     alive_since: int = -(1 << 63)
     keeps_producers: bool = True
@@ -60,28 +62,66 @@ class LoadedPartition:
     """A partition when it has been loaded.
 
     Attributes:
-        files: its files then, in a view.
         bases: base offsets of its segments, ascending.
         recovered: base offsets of the segments that were checked, or whose indexes were made again.
         largest_bases: largest base offset of the batches of each segment that was checked to its end, by its own.
         epochs: the leader epochs that the broker knows, with their first offsets, ascending.
+        producers: those that the broker knows.
         stopped_by: the first place where a check stopped, None where none did.
+        failure: why no broker gets that far, and the files count as they lie; "" where one does.
+        unread_from: byte of the last segment from which on nothing is read, though it stays; None: all is read.
         known: as of :class:`LoadSettings`.
     """
 
-    files: PartitionFiles
+    view: PartitionFiles
     log_start_offset: int = 0
     log_end_offset: int = 0
     bases: list[int] = field(default_factory=list)
     recovered: set[int] = field(default_factory=set)
     largest_bases: dict[int, int] = field(default_factory=dict)
     epochs: list[tuple[int, int]] = field(default_factory=list)
+    producers: ProducerReplay = field(default_factory=ProducerReplay)
     stopped_by: Finding | None = None
+    unread_from: int | None = None
+    failure: str = ""
     known: KnownLogs | None = None
+    active: BrokerSegment | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        """For another process, which makes no files."""
+        return {**self.__dict__, "active": None}
 
     @property
     def partition(self) -> Partition:
-        return self.files.partition
+        return self.view.partition
+
+    @cached_property
+    def files(self) -> PartitionFiles:
+        """Its files then, in a view; the indexes of the last segment have the room of one that is written."""
+        if self.active is not None:
+            self.active.extend_indexes()
+        return self.view
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """Its segments then, ascending; the files are those on disk, as far as the broker keeps them."""
+        return [self._segment(base) for base in self.bases]
+
+    @cached_property
+    def replaced(self) -> set[str]:
+        """Names of logs on disk that others stand for, which a clean-up had made."""
+        found = set[str]()
+        for log in self.partition.logs:
+            floor = max((base for base in self.bases if base <= log.base), default=None)
+            stored = None if floor is None else self.view[f"{floor:020d}.log"].stored
+            if stored is not None and stored.is_leftover:
+                found.add(log.name)
+        return found
+
+    def _segment(self, base: int) -> Segment:
+        name = f"{base:020d}"
+        files = [self.view.file(name + ending) for ending in (".log", *INDEX_ENDINGS)]
+        return Segment(base, *files)
 
 
 def load(partition: Partition, settings: LoadSettings) -> LoadedPartition:
@@ -113,8 +153,7 @@ class _Loader:
         if self.files.partition.state is DirectoryState.DELETE:
             return found  # nothing more is done with a log that waits to be deleted
         end = self._retried(self._recover_log)
-        last = self.segments[max(self.segments)]
-        last.extend_indexes()
+        found.active = self.segments[max(self.segments)]
         found.bases = sorted(self.segments)
         found.log_start_offset = max(settings.log_start, found.bases[0])
         found.log_end_offset = end
@@ -124,6 +163,7 @@ class _Loader:
             found.epochs = sorted(self.epochs.starts.items())
         self.producers.remove_strays(set(self.segments))
         self._rebuild_producers(self.producers, found.log_start_offset, end, after_stop=settings.is_clean)
+        found.producers = self.producers.replay
         return found
 
     def _segment(self, base: int, suffix: str = "") -> BrokerSegment:
@@ -218,10 +258,12 @@ class _Loader:
         if self.segments:
             last = self.segments[max(self.segments)]
             end = last.next_offset()
-            if self.settings.is_clean:
-                self.found.stopped_by = self.found.stopped_by or _unread_tail(last)
+            if self.settings.is_clean and (tail := _unread_tail(last)) is not None:
+                self.found.unread_from = tail.offset
+                self.found.stopped_by = self.found.stopped_by or tail
             if end < self.settings.log_start:
                 self._delete(list(self.segments))
+                self.found.unread_from = None
                 if self.epochs is not None:
                     self.epochs.clear()
                 self.producers.start_at(self.settings.log_start)

@@ -45,11 +45,13 @@ class BrokerSegment:
 
     Attributes:
         base: the base offset that its name says.
-        room: bytes that an index of this partition has while its segment is written.
+        room: gives the bytes that an index of this partition has while its segment is written.
         by_base: an offset is looked for by base offsets first, see :meth:`find`.
     """
 
-    def __init__(self, files: PartitionFiles, base: int, room: int, suffix: str = "", *, by_base: bool = False) -> None:
+    def __init__(
+        self, files: PartitionFiles, base: int, room: Callable[[], int], suffix: str = "", *, by_base: bool = False
+    ) -> None:
         self.files, self.base, self.room, self.suffix, self.by_base = files, base, room, suffix, by_base
         self._entries: tuple[list[int], list[int]] | None = None
 
@@ -70,7 +72,7 @@ class BrokerSegment:
 
     def padded(self, ending: str) -> int:
         """Bytes that an index has while its segment is written."""
-        return self.room // ENTRY_SIZES[ending] * ENTRY_SIZES[ending]
+        return self.room() // ENTRY_SIZES[ending] * ENTRY_SIZES[ending]
 
     def put_index(self, ending: str, entries: bytes, size: int | None = None) -> None:
         """Write an index; ``size``: with zeros up to so many bytes, None: only the entries."""

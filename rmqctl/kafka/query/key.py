@@ -75,8 +75,7 @@ def partition_of_name(name: str, partitions: int) -> int:
 Advance = Callable[[int], object]
 SegmentPlace = tuple[int, int]
 """Number of a partition in the search, and of a segment in it."""
-SegmentRows = tuple[list[dict[str, Any]], bool]
-"""Rows of a segment, and whether a broker cuts the log there."""
+SegmentRows = list[dict[str, Any]]
 
 
 @dataclass
@@ -96,15 +95,11 @@ class KeySearch:
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the records with the key in order, of aborted transactions too; each with the number of its log."""
-        parts = [(number, segment) for number, log in enumerate(self.logs) for segment in range(len(log.segments))]
-        cut: set[int] = set()
-        for (number, segment), (rows, ends) in zip(parts, self._results(parts), strict=True):
-            file = self.logs[number].segments[segment].log
+        parts = [(number, segment) for number, log in enumerate(self.logs) for segment in range(len(log.served))]
+        for (number, segment), rows in zip(parts, self._results(parts), strict=True):
+            file = self.logs[number].served[segment].log
             self.advance(file.size if file else 0)
-            if number not in cut:
-                yield from ((number, row) for row in rows)
-            if ends:  # a broker drops the segments after this one
-                cut.add(number)
+            yield from ((number, row) for row in rows)
 
     def _results(self, parts: list[SegmentPlace]) -> Iterator[SegmentRows]:
         if self.processes == 1 or len(parts) == 1:
@@ -126,9 +121,9 @@ class KeySearch:
                 found += [
                     record_row(records, index, log.partition)
                     for index in hits
-                    if records.offset[index] >= log.log_start_offset and (wanted is None or wanted[index])
+                    if records.offset[index] >= log.loaded.log_start_offset and (wanted is None or wanted[index])
                 ]
-        return found, log.stop is not None and log.stop.base == log.segments[part[1]].base
+        return found
 
 
 def latest_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -94,7 +94,7 @@ def _explain_range(log: PartitionLog, offset: int, steps: Trace) -> None:
     steps.add("", "range", f"the log holds offsets from {state.log_start_offset} to before {state.log_end_offset}")
     if offset >= state.log_start_offset:
         steps.conclude(BEYOND_END, offset=offset, end=state.log_end_offset)
-    elif log.segments and offset >= log.segments[0].base:
+    elif log.served and offset >= log.served[0].base:
         steps.conclude(DELETED_BY_REQUEST, start=state.log_start_offset)
     else:
         steps.conclude(DELETED_WITH_SEGMENTS, start=state.log_start_offset)
@@ -117,7 +117,7 @@ def _explain(view: View, question: OffsetQuestion, rows: list[dict[str, Any]], s
 
 def segment_of(log: PartitionLog, offset: int) -> Segment | None:
     """Return the segment that a broker opens for an offset."""
-    return max((s for s in log.segments if s.base <= offset), key=lambda s: s.base, default=None)
+    return max((s for s in log.served if s.base <= offset), key=lambda s: s.base, default=None)
 
 
 def index_entry(segment: Segment, offset: int, steps: Trace) -> int:
@@ -150,7 +150,7 @@ def _conclude(view: View, question: OffsetQuestion, rows: list[dict[str, Any]], 
     if offset >= state.log_end_offset:
         return steps.conclude(END_OF_LOG, offset=offset)
     if offset >= view.end:
-        producer, first = min(state.producers.open.items(), key=lambda item: item[1])
+        producer, first = min(state.open.items(), key=lambda item: item[1])
         return steps.conclude(NOT_DECIDED, producer=producer, first=first)
     aborted = Spans(state.producers.aborted)
     for _, block in log.blocks(offset):

@@ -74,8 +74,8 @@ def offset_for_time(
         steps.found(f"the log ends before offset {end}")
         return TimeAnswer(number, end, -1, None, tuple(steps.rows()))
     if number == EARLIEST:
-        steps.found(f"the log starts at offset {log.log_start_offset}")
-        return TimeAnswer(number, log.log_start_offset, -1, None, tuple(steps.rows()))
+        steps.found(f"the log starts at offset {log.loaded.log_start_offset}")
+        return TimeAnswer(number, log.loaded.log_start_offset, -1, None, tuple(steps.rows()))
     found = _largest(log, release, steps) if number == MAX_TIMESTAMP else _at_or_after(log, number, steps)
     if explain and number >= 0:
         _compare(log, number, -1 if found is None else int(found.records.offset[found.row]), steps)
@@ -88,10 +88,10 @@ def offset_for_time(
 
 def _at_or_after(log: PartitionLog, time: int, steps: Trace) -> Found | None:
     """Return the first record with a timestamp of ``time`` or later in the first segment that should hold one."""
-    for number, segment in enumerate(log.segments):
+    for segment in log.served:
         assert segment.log is not None
-        index = _time_index(log, number, segment)
-        largest, known_by = _largest_timestamp(log, number, segment, index)
+        index = _time_index(segment)
+        largest, known_by = _largest_timestamp(log, segment, index)
         if largest < time:
             steps.add(segment.log.name, "largest timestamp", f"{largest}, {known_by}: earlier than {time}")
             continue
@@ -116,12 +116,12 @@ def _search(log: PartitionLog, segment: Segment, index: TimeIndex | None, time: 
         start = int(index.offsets(segment.base)[number]) if number >= 0 else segment.base
         what = f"entry {number}" if number >= 0 else f"{len(index)} entries"
         steps.add(segment.time_index.name, what, f"search from offset {start}")
-        position = index_entry(segment, max(start, log.log_start_offset), steps)
+        position = index_entry(segment, max(start, log.loaded.log_start_offset), steps)
     end = log.replayed.log_end_offset
     for block in _blocks(log, segment):
         keep = (block["max_timestamp"] >= time) & (block.position >= position)
         for records in records_of(block.take(keep)):
-            hit = np.flatnonzero((records.timestamp >= time) & (records.offset >= log.log_start_offset))
+            hit = np.flatnonzero((records.timestamp >= time) & (records.offset >= log.loaded.log_start_offset))
             if len(hit):
                 return Found(records, int(hit[0])) if records.offset[hit[0]] < end else None
     return None
@@ -130,9 +130,9 @@ def _search(log: PartitionLog, segment: Segment, index: TimeIndex | None, time: 
 def _compare(log: PartitionLog, time: int, answer: int, steps: Trace) -> None:
     """Say where the first record of a time or later is, if a broker answers otherwise because of its indexes."""
     first = -1
-    for _, block in log.blocks(log.log_start_offset):
+    for _, block in log.blocks(log.loaded.log_start_offset):
         for records in records_of(block.take(block["max_timestamp"] >= time)):
-            hit = np.flatnonzero((records.timestamp >= time) & (records.offset >= log.log_start_offset))
+            hit = np.flatnonzero((records.timestamp >= time) & (records.offset >= log.loaded.log_start_offset))
             if len(hit) and first < 0:
                 first = int(records.offset[hit[0]])
         if first >= 0:
@@ -151,10 +151,10 @@ def _largest(log: PartitionLog, release: Release, steps: Trace) -> Found | None:
     which is compressed or has LogAppendTime, and with 3.7 of every batch (``LogValidator``).
     """
     best, where = -1, None
-    for number, segment in enumerate(log.segments):
+    for segment in log.served:
         assert segment.log is not None
-        index = _time_index(log, number, segment)
-        largest = _largest_timestamp(log, number, segment, index)[0] if segment.log.size else -1
+        index = _time_index(segment)
+        largest = _largest_timestamp(log, segment, index)[0] if segment.log.size else -1
         steps.add(segment.log.name, "largest timestamp", str(largest))
         if largest > best:
             best, where = largest, segment
@@ -197,9 +197,9 @@ def _blocks(log: PartitionLog, segment: Segment) -> Iterator[Block]:
         yield block
 
 
-def _time_index(log: PartitionLog, number: int, segment: Segment) -> TimeIndex | None:
-    """Return the time index that a broker reads; None where it makes it again from the log, or has none."""
-    if number >= log.recovered_from or segment.time_index is None:
+def _time_index(segment: Segment) -> TimeIndex | None:
+    """Return the time index that a broker reads, made again where it makes it again; None where there is none."""
+    if segment.time_index is None:
         return None
     source = segment.time_index.open()
     try:
@@ -208,13 +208,11 @@ def _time_index(log: PartitionLog, number: int, segment: Segment) -> TimeIndex |
         source.close()
 
 
-def _largest_timestamp(log: PartitionLog, number: int, segment: Segment, index: TimeIndex | None) -> tuple[int, str]:
+def _largest_timestamp(log: PartitionLog, segment: Segment, index: TimeIndex | None) -> tuple[int, str]:
     """Return what a broker takes for the largest timestamp of a segment, and how it knows."""
     assert segment.log is not None
     if index is not None and len(index):
+        if segment.base in log.loaded.recovered:
+            return int(index.timestamps[-1]), "by the batches, since the time index is made again"
         return int(index.timestamps[-1]), "by the last entry of the time index"
-    if number >= log.recovered_from:
-        largest = max((int(b["max_timestamp"].max()) for b in _blocks(log, segment) if len(b)), default=-1)
-        if largest >= 0:
-            return largest, "by the batches, since the time index is made again"
     return segment.log.mtime_ms, "by the modification time of the file, since no time index entry is there"

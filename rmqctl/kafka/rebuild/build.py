@@ -126,7 +126,7 @@ class Builder:
             self._take_up(segment.base)
             self._snapshot(segment.base)
         self.segment = segment
-        own = BrokerSegment(self.files, segment.base, 0)
+        own = BrokerSegment(self.files, segment.base, int)
         self.files.delete(own.name(".txnindex"))
         self._aborted = None if segment.txn_index is None else _Aborted(segment.txn_index)
         self._recovery = SegmentRecovery(own, self.producers, self.epochs, self.interval, cuts=False)

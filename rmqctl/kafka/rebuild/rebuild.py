@@ -37,9 +37,9 @@ from rmqctl.kafka.findings.log import (
 )
 from rmqctl.kafka.loading.checkpoints import read_text
 from rmqctl.kafka.loading.files import Content
+from rmqctl.kafka.loading.loads import setting_of
 from rmqctl.kafka.rebuild.build import Builder, Built, interval_of, is_index
 from rmqctl.kafka.recovery.plan import content_edits
-from rmqctl.kafka.recovery.replay import setting_of
 from rmqctl.kafka.state.metadata import topic_names_ever
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
@@ -255,7 +255,7 @@ class _Rebuild:
 
     def _builder(self, log: PartitionLog) -> Builder:
         partition = log.partition
-        interval = interval_of(partition, setting_of(self.replicas, self.wanted.settings, partition.topic))
+        interval = interval_of(partition, setting_of(self.replicas.configs, self.wanted.settings, partition.topic))
         return Builder(log, interval, at_end=self.directory.is_clean and not partition.is_metadata_log)
 
     def _judge(self, name: str, content: bytes, file: LogFile | None, *, growing: bool = False) -> None:

@@ -63,7 +63,7 @@ def _lost(loaded: LoadedPartition) -> Iterator[Batches]:
     if loaded.known is not None and loaded.partition.logs:
         log = loaded.partition.logs[-1]
         name = log.name.rpartition("/")[2]
-        read = loaded.known.of(loaded.files[name]) if name in loaded.files else None
+        read = loaded.known.of(loaded.view[name]) if name in loaded.view else None
     if read is None or any(kept_of(loaded, log) != log.size for log in loaded.partition.logs):
         yield from lost_blocks(loaded)
     elif _may_be_unserved(loaded, log, log.size):
@@ -73,9 +73,9 @@ def _lost(loaded: LoadedPartition) -> Iterator[Batches]:
 def kept_of(loaded: LoadedPartition, log: LogFile) -> int | None:
     """Bytes of a log on disk that stay, None where another file took its place."""
     name = log.name.rpartition("/")[2]
-    if name not in loaded.files:
-        return None if _is_replaced(loaded, log) else 0
-    content = loaded.files[name]
+    if name not in loaded.view:
+        return None if log.name in loaded.replaced else 0
+    content = loaded.view[name]
     if content.stored is log:
         return content.kept
     return None
@@ -85,16 +85,6 @@ def _is_served(loaded: LoadedPartition, log: LogFile) -> bool:
     """Whether a check of the whole segment has shown that no batch begins at the end of the log or after it."""
     largest = loaded.largest_bases.get(log.base)
     return largest is not None and largest < loaded.log_end_offset
-
-
-def _is_replaced(loaded: LoadedPartition, log: LogFile) -> bool:
-    """Whether a cleaned segment that was swapped in stands for a log."""
-    before = {file.name: file for file in loaded.partition.leftovers}
-    floor = max((base for base in loaded.bases if base <= log.base), default=None)
-    if floor is None:
-        return False
-    stored = loaded.files[f"{floor:020d}.log"].stored
-    return stored is not None and stored.name in before
 
 
 def _batches(log: LogFile, start: int) -> Iterator[Block]:

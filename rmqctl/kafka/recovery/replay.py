@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,9 +14,8 @@ from rmqctl.kafka.directory.releases import unsupported
 from rmqctl.kafka.loading.checkpoints import read_text
 from rmqctl.kafka.loading.files import Changes, StartFails
 from rmqctl.kafka.loading.known import KnownLogs
-from rmqctl.kafka.loading.load import LoadedPartition, LoadSettings, load
-from rmqctl.kafka.loading.snapshots import EXPIRATION_MS
-from rmqctl.kafka.log.indexes import read_offset_index
+from rmqctl.kafka.loading.load import LoadedPartition
+from rmqctl.kafka.loading.loads import Loads
 from rmqctl.kafka.recovery.losses import Lost, held_by, lost_of
 from rmqctl.kafka.state.replicas import Replicas, conflicts, lacks_metadata, unknown_node
 from rmqctl.release import Release
@@ -25,10 +23,6 @@ from rmqctl.text import number_of
 
 STRAYS_SINCE = Release(3, 7, 0)
 """The first release that renames directories of partitions that a KRaft broker should not have."""
-_ROOM, _INTERVAL = 10 << 20, 4096
-_INDEX_ROOM = "segment.index.bytes", "log.index.size.max.bytes"
-_INDEX_INTERVAL = "index.interval.bytes", "log.index.interval.bytes"
-_EXPIRATION = "producer.id.expiration.ms"
 _READ_FIRST = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS)
 
 
@@ -45,7 +39,11 @@ class RecoveredPartition:
     loaded: LoadedPartition
     is_clean: bool
     stray: str
-    lost: Lost
+
+    @cached_property
+    def lost(self) -> Lost:
+        """What it gives up of its records."""
+        return Lost() if self.loaded.partition.state is DirectoryState.DELETE else lost_of(self.loaded)
 
     @property
     def is_stray(self) -> bool:
@@ -139,16 +137,18 @@ class Recovery:
 
 def recover(
     replicas: Replicas,
-    release: Release,
+    release: Release | None = None,
     settings: Mapping[str, str] | None = None,
     known: Mapping[str, KnownLogs] | None = None,
 ) -> Recovery:
     """Replay the start of a broker of a release; nothing is written.
 
     Args:
-        settings: of the broker, for what files do not store.
+        release: None: that of the replicas, and then their loads are those that all others see.
+        settings: of the broker, for what files do not store; None: those of the replicas.
         known: logs that have been read already, by the roots of their directories.
     """
+    release = release or replicas.release
     found = Recovery(release)
     live = 0
     try:
@@ -157,8 +157,8 @@ def recover(
         _check_names(replicas)
         for directory in replicas.directories:
             try:
-                read = (known or {}).get(directory.root)
-                found.partitions += _Directory(replicas, directory, release, settings or {}, read).load()
+                loads = replicas.loads(directory, release, settings, (known or {}).get(directory.root))
+                found.partitions += _Directory(replicas, loads).load()
                 live += 1
             except StartFails as failure:
                 if not failure.offline:
@@ -250,18 +250,9 @@ def _check_link(dangling: Iterable[LogFile], kind: FileKind) -> None:
 class _Directory:
     """The start on one log directory."""
 
-    def __init__(
-        self,
-        replicas: Replicas,
-        directory: LogDirectory,
-        release: Release,
-        settings: Mapping[str, str],
-        known: KnownLogs | None,
-    ) -> None:
-        self.replicas, self.directory, self.release, self.settings = replicas, directory, release, settings
-        self.known = known
-        self._common_room: int | None = None
-        self.alive_since = _last_written(directory) - (_number(settings.get(_EXPIRATION)) or EXPIRATION_MS)
+    def __init__(self, replicas: Replicas, loads: Loads) -> None:
+        self.replicas, self.loads = replicas, loads
+        self.directory, self.release = loads.directory, loads.release
 
     def load(self) -> list[RecoveredPartition]:
         """Load its partitions, that of the metadata first.
@@ -272,15 +263,12 @@ class _Directory:
         found = list[RecoveredPartition]()
         metadata = self.directory.metadata_log
         if metadata is not None:
-            found.append(
-                self._load(
-                    metadata, LoadSettings(self.release, is_clean=False, alive_since=self.alive_since, known=self.known)
-                )
-            )
-        self.points, self.log_starts = (self._checkpoint(kind) for kind in _READ_FIRST)
+            found.append(self._load(metadata))
+        for kind in _READ_FIRST:
+            self._checkpoint(kind)
         served = list(self._served())
         for partition in self._loaded():
-            loaded = self._load(partition, self._settings(partition))
+            loaded = self._load(partition)
             if partition.state is not DirectoryState.DELETE:
                 found.append(loaded)
         if served:
@@ -296,15 +284,14 @@ class _Directory:
             if partition.partition is not None and not partition.is_metadata_log:
                 yield partition
 
-    def _load(self, partition: Partition, settings: LoadSettings) -> RecoveredPartition:
+    def _load(self, partition: Partition) -> RecoveredPartition:
         _check_link(partition.dangling, FileKind.LEADER_EPOCHS)
         try:
-            loaded = load(partition, settings)
+            loaded = self.loads.of(partition)
         except StartFails as failure:
             raise StartFails(f"{partition.directory}: {failure.message}", offline=failure.offline) from failure
-        stray, waits = self._stray(partition), partition.state is DirectoryState.DELETE
-        lost = Lost() if waits else lost_of(loaded)
-        return RecoveredPartition(loaded, settings.is_clean, stray, lost)
+        is_clean = self.directory.is_clean and not partition.is_metadata_log
+        return RecoveredPartition(loaded, is_clean, self._stray(partition))
 
     def _checkpoint(self, kind: FileKind) -> OffsetCheckpoint:
         _check_link(self.directory.dangling, kind)
@@ -339,75 +326,3 @@ class _Directory:
         if node is None or node.node_id in known["replicas"]:
             return ""
         return f"its replicas are on {', '.join(map(str, known['replicas']))}, and this is node {node.node_id}"
-
-    # --- settings -------------------------------------------------------------------------------------
-
-    def _settings(self, partition: Partition) -> LoadSettings:
-        key = partition.topic, partition.partition or 0
-        room = self._setting(partition.topic, *_INDEX_ROOM)
-        interval = self._setting(partition.topic, *_INDEX_INTERVAL)
-        return LoadSettings(
-            self.release,
-            self.directory.is_clean,
-            self.points.offsets.get(key, 0),
-            self.log_starts.offsets.get(key, 0),
-            room or self._room_shown(partition),
-            _INTERVAL if interval is None else interval,
-            self.alive_since,
-            keeps_producers=self._keeps_producers(partition),
-            known=self.known,
-        )
-
-    def _setting(self, topic: str, name: str, of_broker: str) -> int | None:
-        return setting_of(self.replicas, self.settings, topic, (name, of_broker))
-
-    def _room_shown(self, partition: Partition) -> int:
-        """Return the size of an offset index here that has room left, of most others, of a broker without settings."""
-        own = _room_of(partition)
-        if own is None and self._common_room is None:
-            served = (p for p in self._served() if self._setting(p.topic, *_INDEX_ROOM) is None)
-            seen = Counter(room for p in served if (room := _room_of(p)) is not None)
-            self._common_room = seen.most_common(1)[0][0] if seen else _ROOM
-        return own or self._common_room or _ROOM
-
-    def _keeps_producers(self, partition: Partition) -> bool:
-        """Whether the messages are of magic 2, which the settings of an old topic may deny."""
-        if self.release >= Release(3, 0, 0) or not any(log.size for log in partition.logs):
-            return True
-        return partition.one(FileKind.LEADER_EPOCHS) is not None
-
-
-def setting_of(
-    replicas: Replicas, settings: Mapping[str, str], topic: str, names: tuple[str, str] = _INDEX_INTERVAL
-) -> int | None:
-    """Return a number that the metadata log has, of the topic or of all brokers; else of the broker's own settings.
-
-    Args:
-        names: what the setting is called for a topic, and for a broker.
-    """
-    configs = {} if replicas.image is None else replicas.image.configs
-    of_topic = configs.get(("topic", topic), {}).get(names[0])
-    of_all = configs.get(("broker", ""), {}).get(names[1])
-    return _number(of_topic or of_all or settings.get(names[1]))
-
-
-def _last_written(directory: LogDirectory) -> int:
-    """When a broker last ran on a directory, ms: it writes high watermarks every few seconds."""
-    file = directory.one(FileKind.HIGH_WATERMARKS)
-    return file.mtime_ms if file is not None else max((f.mtime_ms for f in directory.all_files()), default=0)
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
-
-
-def _room_of(partition: Partition) -> int | None:
-    """Return the size of the offset index of a partition's last segment, where zeros are left at its end."""
-    file = partition.segments[-1].offset_index if partition.segments else None
-    if file is None:
-        return None
-    source = file.open()
-    try:
-        return file.size if read_offset_index(source).padding > 0 else None
-    finally:
-        source.close()

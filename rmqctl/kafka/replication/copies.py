@@ -200,10 +200,12 @@ def copy_of(
     found = copy_of_files(name, log.partition.logs, log.partition, is_clean=log.directory.is_clean, advance=advance)
     if loaded is not None:
         _as_loaded(found, loaded)
-    else:
-        _as_served(found, log)
     if log.partition.state not in {DirectoryState.PLAIN, DirectoryState.FUTURE}:
         return found  # what the checkpoints say is of another directory
+    if loaded is None:
+        known = found.known
+        _as_loaded(found, log.loaded)
+        found.known = known  # as stored
     found.high_watermark = log.checkpoints.offset(FileKind.HIGH_WATERMARKS, log.partition) or 0
     found.deleted_to = log.checkpoints.offset(FileKind.LOG_STARTS, log.partition) or 0
     found.cleaned_to = log.checkpoints.offset(FileKind.CLEANER_OFFSETS, log.partition) or 0
@@ -213,28 +215,12 @@ def copy_of(
 def _as_loaded(found: Copy, loaded: LoadedPartition) -> None:
     kept = [kept_of(loaded, file) for file in found.files]
     ends = np.array([_NO_OFFSET if size is None else size for size in kept], np.int64)
+    if loaded.unread_from is not None and found.files and found.files[-1].base == loaded.bases[-1]:
+        ends[-1] = min(ends[-1], loaded.unread_from)
     batches = found.batches
     found.kept = batches.position + batches.size <= ends[batches.file]
     found.start, found.end = loaded.log_start_offset, loaded.log_end_offset
     found.known = EpochChain(loaded.epochs)
-
-
-def _as_served(found: Copy, log: PartitionLog) -> None:
-    for number in range(min(log.recovered_from, max(len(log.segments) - 1, 0)), len(log.segments)):
-        for _ in log.blocks_of(number):
-            pass
-        if log.stop is not None:
-            break
-    batches = found.batches
-    if log.stop is not None:
-        bases = np.array([file.base for file in found.files], np.int64)
-        after = bases[batches.file] > log.stop.base
-        after |= (bases[batches.file] == log.stop.base) & (batches.position >= log.stop.gap.position)
-        found.kept = ~np.logical_or.accumulate(after)
-    of_served = log.partition.state in {DirectoryState.PLAIN, DirectoryState.FUTURE}
-    found.start = log.log_start_offset if of_served else log.segments[0].base
-    kept_base = log.stop.base if log.stop is not None else log.segments[-1].base if log.segments else 0
-    found.end = max(int(batches.last[found.kept].max(initial=-1)) + 1, kept_base, found.start)
 
 
 def copy_at(

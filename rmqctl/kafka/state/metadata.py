@@ -16,6 +16,7 @@ from formats.kafka.metadata_messages import CONFIG_RESOURCES
 from formats.kafka.record_batch import Attributes, control_type
 from rmqctl.kafka.directory.directory import LogFile, Partition
 from rmqctl.kafka.directory.file_names import FileKind
+from rmqctl.kafka.findings.log import BATCH_ROOM
 from rmqctl.kafka.log.block import Block, GapKind
 from rmqctl.kafka.log.records import records_of
 from rmqctl.kafka.log.scan import Extent, scan
@@ -211,8 +212,9 @@ class _Replay:
                     self._apply(block.file, record)
                     self.image.offset, self.image.epoch = record.offset, record.epoch
                     self.image.timestamp = record.timestamp
-        if log.stop is not None and log.stop.gap.why is not GapKind.ZERO_TAIL:
-            self._problem(log.stop.file.name, self.image.offset + 1, f"the log is cut here: {log.stop.gap.detail}")
+        stop = log.loaded.stopped_by
+        if stop is not None and stop.kind is not BATCH_ROOM:
+            self._problem(stop.file, self.image.offset + 1, f"the log is cut here: {stop.message}")
 
     def _gaps(self, block: Block) -> None:
         for gap in block.gaps:

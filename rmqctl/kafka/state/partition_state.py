@@ -9,71 +9,80 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from formats.errors import DecodeError
 from formats.kafka.checkpoint import EpochCheckpoint, parse_leader_epochs
 from formats.kafka.directory_files import TopicIdFile, parse_partition_metadata
 from formats.kafka.record_batch import Attributes
-from rmqctl.files.local import ByteSource
-from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition, Segment
+from rmqctl.findings import Finding
+from rmqctl.kafka.directory.directory import LogDirectory, Partition, Segment
 from rmqctl.kafka.directory.file_names import LONG_MAX, FileKind
 from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
+from rmqctl.kafka.loading.files import PartitionFiles, StartFails
+from rmqctl.kafka.loading.load import SWAP, LoadedPartition
+from rmqctl.kafka.loading.loads import Loads
 from rmqctl.kafka.loading.producers import EndedTransaction, ProducerReplay
-from rmqctl.kafka.log.block import INT_MAX, Block, Flags, Gap, GapKind
+from rmqctl.kafka.log.block import Block, Flags
 from rmqctl.kafka.log.indexes import ProducerSnapshot, read_offset_index, read_producer_snapshot, read_time_index
 from rmqctl.kafka.log.records import Records, records_in, records_of
+from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.log.scan import Extent, scan
 
-_NOWHERE = -1
-_LOST = "the last entry of the offset index leads to no batch, so the segment counts as empty"
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Where a broker cuts a log when it starts: the file, and what it meets there."""
-
-    file: LogFile
-    gap: Gap
-
-    @property
-    def base(self) -> int:
-        """Base offset of the segment; all later ones are dropped."""
-        return self.file.base
+_FEW_BYTES = 1 << 13
+"""Bytes of a batch up to which its records are decoded faster one by one than as columns."""
 
 
 @dataclass
 class PartitionLog:
-    """The log of one partition, as a broker serves it once it has started.
+    """The log of one partition: its files as they lie, and what of them a broker serves once it has started.
 
     Attributes:
-        stop: where the broker cuts it; None where it keeps all. Known once :meth:`blocks` has been read.
+        loads: gives the loads of its directory; None: those of the newest release.
     """
 
     directory: LogDirectory
     partition: Partition
     checkpoints: Checkpoints
-    stop: Stop | None = field(default=None, init=False)
+    loads: Callable[[], Loads] | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        """For another process: loaded."""
+        return {**self.__dict__, "loaded": self.loaded, "loads": None}
 
     @property
     def segments(self) -> list[Segment]:
-        """Segments with a ``.log`` file, ascending."""
+        """Segments with a ``.log`` file, ascending, as they lie."""
         return [segment for segment in self.partition.segments if segment.log is not None]
 
     @cached_property
-    def recovered_from(self) -> int:
-        """Number of the first segment that a broker checks batch by batch; after an orderly stop that of none."""
-        segments = self.segments
-        if self.partition.is_metadata_log:
-            return 0  # always loaded as after a crash
-        if self.directory.is_clean:
-            return len(segments)
-        point = self.checkpoints.offset(FileKind.RECOVERY_POINTS, self.partition) or 0
-        return max((number for number, segment in enumerate(segments) if segment.base <= point), default=0)
+    def loaded(self) -> LoadedPartition:
+        """The partition as a broker loads it; as it lies where none can, with the reason."""
+        loads = Loads(self.directory, self.checkpoints) if self.loads is None else self.loads()
+        try:
+            return loads.of(self.partition)
+        except StartFails as failure:
+            return as_it_lies(self.partition, self.log_start_offset, failure.message)
+
+    @property
+    def served(self) -> list[Segment]:
+        """The segments that a broker serves, ascending, each as far as it is kept."""
+        return self.loaded.segments
+
+    @cached_property
+    def readable(self) -> list[Segment]:
+        """The segments as they lie, damaged ends too; a clean-up that a start finishes counts as finished."""
+        if not any(file.meaning.leftover == SWAP for file in self.partition.leftovers):
+            return self.segments
+        swapped = {s.base: s for s in self.served if s.log is not None and s.log.is_leftover}
+        gone = self.loaded.replaced
+        kept = {s.base: s for s in self.segments if s.log is not None and s.log.name not in gone}
+        return [segment for _, segment in sorted((kept | swapped).items())]
 
     def blocks(self, start: int = 0) -> Iterator[tuple[Segment, Block]]:
         """Yield the batches that a broker keeps, in order; those of a block live until the next.
@@ -81,69 +90,35 @@ class PartitionLog:
         Args:
             start: offset; segments that end before it are left out.
         """
-        segments = self.segments
-        for number, segment in enumerate(segments):
-            if number + 1 < len(segments) and segments[number + 1].base <= start:
+        served = self.served if start < self.loaded.log_end_offset else []
+        for number, segment in enumerate(served):
+            if number + 1 < len(served) and served[number + 1].base <= start:
                 continue
-            if self.stop is not None and self.stop.base < segment.base:
-                return
             for block in self.blocks_of(number):
                 yield segment, block
 
     def blocks_of(self, number: int) -> Iterator[Block]:
-        """Yield the batches of one segment, by its number, up to where a broker cuts it."""
-        segment = self.segments[number]
-        assert segment.log is not None
-        recovered, is_last = number >= self.recovered_from, number + 1 == len(self.segments)
+        """Yield the batches of one served segment, by its number, before the end of the log."""
+        loaded, segment = self.loaded, self.served[number]
+        if segment.log is None:
+            return
+        is_last, size = number + 1 == len(self.served), segment.log.size
+        if is_last and loaded.unread_from is not None:
+            size = loaded.unread_from
         source = segment.log.open()
         try:
-            trusted = 0 if recovered else self._indexed(segment, source) if is_last else None
-            if trusted == _NOWHERE:
-                self.stop = Stop(segment.log, Gap(0, segment.log.size, GapKind.CUT, _LOST))
-                return
-            extent = Extent(segment.log.name, segment.base, size=segment.log.size, check_crc=recovered)
+            extent = Extent(segment.log.name, segment.base, size=size, check_crc=bool(loaded.failure))
             for block in scan(source, extent):
-                cut = None if trusted is None else _first_stop(block, trusted)
-                if cut is None:
-                    yield block
-                    continue
-                self.stop = Stop(segment.log, cut)
-                yield block.take(block.position < cut.position)
-                return
+                keep = block.crc_ok
+                if is_last:
+                    keep = keep & (block["base_offset"] < loaded.log_end_offset)
+                yield block if keep.all() else block.take(keep)
         finally:
             source.close()
-
-    @staticmethod
-    def _indexed(segment: Segment, log: ByteSource) -> int:
-        """Where a broker begins to look for the end of a log that was stopped in order: at the last index entry.
-
-        Zeros at the end of an index count as entries, and lead to byte 0. ``_NOWHERE`` where no batch starts at the
-        place, or none from there on reaches the entry's offset: then the log ends for the broker with the base offset
-        of the segment.
-        """
-        if segment.offset_index is None:
-            return 0
-        source = segment.offset_index.open()
-        try:
-            index = read_offset_index(source)
-        finally:
-            source.close()
-        if not len(index) or index.padding:
-            return 0
-        position, offset = int(index.positions[-1]), int(index.offsets(segment.base)[-1])
-        extent = Extent(segment.log.name if segment.log else "", segment.base, position, chained=True, check_crc=False)
-        expected = position  # where the next batch begins
-        for block in scan(log, extent) if position >= 0 else ():
-            if not len(block) or block.position[0] != expected:
-                break
-            if (block["last_offset"] >= offset).any():
-                return position
-            expected = int(block.position[-1] + block.size[-1])
-        return _NOWHERE
 
     @cached_property
     def log_start_offset(self) -> int:
-        """The first offset that is served."""
+        """The first offset that is served, by the checkpoint and the names of files as they lie."""
         stored = self.checkpoints.offset(FileKind.LOG_STARTS, self.partition) or 0
         return max(stored, self.segments[0].base if self.segments else 0)
 
@@ -166,33 +141,90 @@ class PartitionLog:
 
     @cached_property
     def replayed(self) -> PartitionState:
-        """The state at the end of the log, from one pass over its batches."""
-        return _replay(self)
+        """Where the log begins and ends, and what is decided in it."""
+        return PartitionState(self)
 
 
-@dataclass(frozen=True)
 class PartitionState:
-    """A partition at the end of its log.
+    """A partition at the end of its log; what needs a pass over its batches is found when it is first asked for."""
 
-    Attributes:
-        log_end_offset: the next offset to be written.
-        high_watermark: of the checkpoint, within the log.
-        last_stable_offset: where readers of committed records stop.
-        first_timestamp, last_timestamp: of the first and the last record of data in offset order, ms.
-        epochs: leader epochs of the batches: epoch and the first offset with it.
-        stop: where the broker cuts the log when it starts.
-    """
+    def __init__(self, log: PartitionLog) -> None:
+        self._log, self._loaded = log, log.loaded
 
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-    last_stable_offset: int
-    records: int
+    @property
+    def log_start_offset(self) -> int:
+        return self._loaded.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be written."""
+        return self._loaded.log_end_offset
+
+    @property
+    def stop(self) -> Finding | None:
+        """Where the broker cuts the log when it starts, or ceases to read it."""
+        return self._loaded.stopped_by
+
+    @property
+    def high_watermark(self) -> int:
+        """That of the checkpoint, within the log."""
+        stored = self._log.checkpoints.offset(FileKind.HIGH_WATERMARKS, self._log.partition) or 0
+        return min(max(stored, self.log_start_offset), self.log_end_offset)
+
+    @property
+    def open(self) -> Mapping[int, int]:
+        """First offset of the open transaction of each producer that has one."""
+        return (self.producers if self._loaded.failure else self._loaded.producers).open
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed records stop."""
+        return min(self.open.values(), default=self.log_end_offset)
+
+    @cached_property
+    def counted(self) -> CountedRecords:
+        """The records in the log, by the headers of their batches."""
+        return _counted(self._log)
+
+    @cached_property
+    def producers(self) -> ProducerReplay:
+        """The producers and transactions that the batches show, those in snapshots too."""
+        return _producers(self._log)
+
+    @cached_property
+    def epochs(self) -> tuple[tuple[int, int], ...]:
+        """Leader epochs of the batches: epoch and the first offset with it."""
+        found = list[tuple[int, int]]()
+        for _, block in self._log.blocks():
+            if len(block):
+                _add_epochs(block, found)
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRecords:
+    """The records of a log; times of the first and the last record of data in offset order, ms."""
+
+    count: int
     first_timestamp: int | None
     last_timestamp: int | None
-    producers: ProducerReplay
-    epochs: tuple[tuple[int, int], ...]
-    stop: Stop | None
+
+
+def as_it_lies(partition: Partition, start: int, why: str) -> LoadedPartition:
+    """Return a partition that no broker loads: every segment counts, and the end is that of the last sound batch."""
+    found = LoadedPartition(PartitionFiles(partition), start, start, failure=why)
+    found.bases = [log.base for log in partition.logs]
+    for log in reversed(partition.logs):
+        source = log.open()
+        try:
+            sound = (block.take(block.crc_ok) for block in scan(source, Extent(log.name, log.base, size=log.size)))
+            last = max((int(block["last_offset"].max()) for block in sound if len(block)), default=-1)
+        finally:
+            source.close()
+        found.log_end_offset = max(found.log_end_offset, log.base, last + 1)
+        if last >= 0:
+            break
+    return found
 
 
 def reached_offsets(log: PartitionLog) -> Iterator[tuple[int, str]]:
@@ -238,53 +270,30 @@ def proof_of_end(log: PartitionLog, segment: Segment, position: int, last: int) 
     return ", ".join(sorted(most)) if is_proven else ""
 
 
-def _first_stop(block: Block, trusted: int) -> Gap | None:
-    """Return the first place of a block, from ``trusted`` on, where a broker that starts stops to read."""
-    found = [gap for gap in block.gaps if gap.position >= trusted]
-    bad = np.flatnonzero(~block.crc_ok & (block.position >= trusted))
-    if len(bad):
-        at, size = int(block.position[bad[0]]), int(block.size[bad[0]])
-        found.append(Gap(at, at + size, GapKind.CRC, "the CRC of the batch does not match"))
-    return min(found, key=lambda gap: gap.position, default=None)
-
-
-def _replay(log: PartitionLog) -> PartitionState:
-    producers, epochs = ProducerReplay(), list[tuple[int, int]]()
-    load_first_snapshot(log, producers)
-    snapshots = deque(_snapshots_loaded(log))
-    last_offset, beyond, records = -1, -1, 0
-    first = last = b""
-    for segment, block in log.blocks():
-        if not len(block):
-            continue
-        _add_producers(block, producers, snapshots)
-        _add_epochs(block, epochs)
-        last_offset = int(block["last_offset"][-1])  # of the last batch, whether it is the highest or not
-        beyond = max(beyond, _beyond(log, segment, block))
+def _counted(log: PartitionLog) -> CountedRecords:
+    count, first, last = 0, b"", b""
+    for _, block in log.blocks():
         counts = np.clip(block["records_count"], 0, None)
-        records += int(counts.sum())
+        count += int(counts.sum())
         data = np.flatnonzero((counts > 0) & ~block.flag(Attributes.CONTROL))
         if len(data):
             first = first or block.raw(int(data[0]))
             last = block.raw(int(data[-1]))
-    end = _log_end(log, max(last_offset, beyond))
-    if snapshots and snapshots[0][0] <= end:
+    return CountedRecords(count, _timestamps(first)[0], _timestamps(last)[1])
+
+
+def _producers(log: PartitionLog) -> ProducerReplay:
+    producers = ProducerReplay()
+    load_first_snapshot(log, producers)
+    snapshots = deque(_snapshots_loaded(log))
+    for _, block in log.blocks():
+        if len(block):
+            _add_producers(block, producers, snapshots)
+    if snapshots and snapshots[0][0] <= log.loaded.log_end_offset:
         producers.load(snapshots[0][1].rows())
     for number in [number for number, known in producers.producers.items() if known.producer_epoch < 0]:
         del producers.producers[number]  # a broker that starts takes no producer without a time from a snapshot
-    stored = log.checkpoints.offset(FileKind.HIGH_WATERMARKS, log.partition) or 0
-    return PartitionState(
-        log.log_start_offset,
-        end,
-        min(max(stored, log.log_start_offset), end),
-        producers.stable_offset(end),
-        records,
-        _timestamps(first)[0],
-        _timestamps(last)[1],
-        producers,
-        tuple(epochs),
-        log.stop,
-    )
+    return producers
 
 
 def _add_producers(block: Block, producers: ProducerReplay, snapshots: deque[tuple[int, ProducerSnapshot]]) -> None:
@@ -305,11 +314,12 @@ def _snapshots_loaded(log: PartitionLog) -> Iterator[tuple[int, ProducerSnapshot
     It loads the newest up to where it begins to check the log, after an orderly stop up to the end. Only that knows
     what compaction has taken out of the log (``ProducerStateManager.truncateAndReload``).
     """
-    bases, number = [segment.base for segment in log.segments], log.recovered_from
+    bases, recovered = log.loaded.bases, log.loaded.recovered
     if not bases:
         return
+    number = next((number for number, base in enumerate(bases) if base in recovered), len(bases))
     is_whole = number == len(bases)
-    ranges = [(log.log_start_offset, bases[-1 if is_whole else number])]
+    ranges = [(log.loaded.log_start_offset, bases[-1 if is_whole else number])]
     for low, high in [*ranges, *([(bases[-1], LONG_MAX)] if is_whole else ())]:
         for file in sorted(log.partition.snapshots, key=lambda file: file.base, reverse=True):
             if low < file.base <= high:
@@ -342,26 +352,16 @@ def _add_epochs(block: Block, epochs: list[tuple[int, int]]) -> None:
     epochs.extend(zip(column[rows].tolist(), block["base_offset"][rows].tolist(), strict=True))
 
 
-def _beyond(log: PartitionLog, segment: Segment, block: Block) -> int:
-    """Return the largest offset that no index of the segment can hold, -1 for none: recovery makes a last segment of
-    it.
-    """
-    if segment.base < (log.segments[log.recovered_from].base if log.recovered_from < len(log.segments) else 1 << 63):
-        return -1
-    largest = int(block["last_offset"].max())
-    return largest if largest - segment.base > INT_MAX else -1
-
-
-def _log_end(log: PartitionLog, last_offset: int) -> int:
-    """Return the next offset: after the last batch, at least the base offset of the last segment that is kept."""
-    kept = log.stop.base if log.stop is not None else log.segments[-1].base if log.segments else 0
-    return max(last_offset + 1, kept, log.log_start_offset)
-
-
 def _timestamps(batch: bytes) -> tuple[int | None, int | None]:
     """Timestamps of the first and the last record of a batch, as far as they can be read."""
-    groups = records_in(batch) if batch else ()
-    found = [int(records.timestamp[at]) for records in groups if len(records) for at in (0, -1)]
+    found = list[int]()
+    if batch and len(batch) <= _FEW_BYTES:
+        try:
+            found.extend(record.timestamp for record in records_of_batch(batch))
+        except DecodeError:
+            pass
+    elif batch:
+        found.extend(int(records.timestamp[at]) for records in records_in(batch) if len(records) for at in (0, -1))
     known = [time if time >= 0 else None for time in found] or [None]
     return known[0], known[-1]
 

@@ -6,7 +6,7 @@ What the directories say about the release that wrote them last is asked here to
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties
@@ -14,6 +14,8 @@ from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, Parti
 from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
 from rmqctl.kafka.directory.releases import COMPARED, KNOWN, Evidence, evidence, release_range
 from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
+from rmqctl.kafka.loading.known import KnownLogs
+from rmqctl.kafka.loading.loads import Configs, Loads
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.release import Release
@@ -26,12 +28,19 @@ class Replicas:
 
     Attributes:
         place: the log directories, and what of them a user pointed at.
+
+    Args:
+        settings: of the broker, for what files do not store.
+        release: whose broker starts on them; None: that of the release which the directories show.
     """
 
-    def __init__(self, place: LogDirectories) -> None:
-        self.place = place
+    def __init__(
+        self, place: LogDirectories, settings: Mapping[str, str] | None = None, release: Release | None = None
+    ) -> None:
+        self.place, self.settings, self._asked = place, settings or {}, release
         self.directories: Sequence[LogDirectory] = place.directories
         self._checkpoints = [Checkpoints(directory) for directory in place.directories]
+        self._loads: dict[tuple[str, Release], Loads] = {}
 
     @cached_property
     def all(self) -> list[PartitionLog]:
@@ -41,8 +50,40 @@ class Replicas:
             for partition in directory.partitions:
                 if partition.is_plain:
                     number = -1 if partition.partition is None else partition.partition
-                    found.setdefault((partition.topic, number), PartitionLog(directory, partition, checkpoints))
+                    loads = None if partition.is_metadata_log else partial(self.loads, directory)
+                    log = PartitionLog(directory, partition, checkpoints, loads)
+                    found.setdefault((partition.topic, number), log)
         return [found[key] for key in sorted(found)]
+
+    @cached_property
+    def release(self) -> Release:
+        """Whose broker starts on them."""
+        return self._asked or release_shown(self)
+
+    @property
+    def configs(self) -> Configs:
+        """The settings that the metadata log has; empty where it is not here."""
+        return {} if self.image is None else self.image.configs
+
+    def loads(
+        self,
+        directory: LogDirectory,
+        release: Release | None = None,
+        settings: Mapping[str, str] | None = None,
+        known: KnownLogs | None = None,
+    ) -> Loads:
+        """Return the loads of the partitions of a directory; for one release and no other settings always the same.
+
+        Args:
+            release, settings: None: those of the replicas.
+            known: logs that have been read already.
+        """
+        release, settings = release or self.release, self.settings if settings is None else settings
+        checkpoints = self._checkpoints[self.directories.index(directory)]
+        made = Loads(directory, checkpoints, release, lambda: self.configs, settings, known)
+        if known is not None or settings != self.settings:
+            return made
+        return self._loads.setdefault((directory.root, release), made)
 
     @property
     def served(self) -> list[PartitionLog]:

@@ -201,7 +201,7 @@ def limited(options: KafkaOptions, count: int) -> KafkaOptions:
 
 def size_of(logs: list[PartitionLog]) -> int:
     """Bytes of the segments of some partitions."""
-    return sum(max(file.size, 0) for log in logs for file in log.partition.logs)
+    return sum(max(s.log.size, 0) for log in logs for s in log.readable if s.log is not None)
 
 
 # --- bit by bit ---------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ def _is_cleaned(log: PartitionLog) -> bool:
 
 def _begin(log: PartitionLog) -> int:
     """Return the first offset whose segment is there."""
-    return log.segments[0].base if log.segments else 0
+    return log.readable[0].base if log.readable else 0
 
 
 def _end(log: PartitionLog, known: int | None, *, growing: bool) -> int:
@@ -371,9 +371,10 @@ def _end(log: PartitionLog, known: int | None, *, growing: bool) -> int:
         known: an offset that was the end before; the last segment is read from there on.
         growing: a last batch with a wrong CRC is one that is being written.
     """
-    if not log.segments:
+    segments = segments_of(log)
+    if not segments:
         return known or 0
-    last = segments_of(log)[-1]
+    last = segments[-1]
     end = last.base
     start = last.position(known) if known is not None else 0
     for block in last.scanned(start):
@@ -386,8 +387,9 @@ def _end(log: PartitionLog, known: int | None, *, growing: bool) -> int:
 def _within(log: PartitionLog, low: int, high: int, most_bytes: int) -> int:
     """Return the offset after the batches from one on that are of so many bytes, at least one batch."""
     left, end = most_bytes, low
-    for number, segment in enumerate(segments_of(log)):
-        following = log.segments[number + 1].base if number + 1 < len(log.segments) else NO_END
+    segments = segments_of(log)
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base if number + 1 < len(segments) else NO_END
         if following <= low:
             continue
         for block in segment.scanned(segment.position(low)):

@@ -208,8 +208,8 @@ class Division:
 
 
 def segments_of(log: PartitionLog) -> list[IndexedSegment]:
-    """Return the segments of a partition, ascending."""
-    return [IndexedSegment(log.directory.tree, segment) for segment in log.segments]
+    """Return the segments of a partition, ascending, with all that can be read in them."""
+    return [IndexedSegment(log.directory.tree, segment) for segment in log.readable]
 
 
 class IndexedSegment:

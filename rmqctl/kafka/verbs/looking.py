@@ -9,6 +9,8 @@ from typing import Any
 
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from rmqctl.answer import Answer, Row
+from rmqctl.kafka.findings.log import BATCH_ROOM
+from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.state.internal_topics import GroupOffsets, Transaction, group_offsets, share_states, transactions
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
@@ -63,6 +65,26 @@ def begin(replicas: Replicas, answer: Answer) -> Answer:
     return answer
 
 
+def begin_served(replicas: Replicas, answer: Answer) -> Answer:
+    """Say also that no broker starts, where none does; the partitions are loaded then, each by itself."""
+    begin(replicas, answer)
+    if replicas.place.is_running:
+        return answer  # it has started
+    try:
+        found = recover(replicas)
+    except OSError:
+        return answer  # whoever shows the file says so
+    if not found.starts:
+        root = replicas.place.root
+        answer.remark(
+            f"a broker of {found.release} does not start on {root}: {found.error}; shown is what it serves of "
+            f"each partition that it can load, and the files of others as they lie; see: rmqctl repair {root}"
+        )
+    elif found.offline:
+        answer.remark(f"a broker of {found.release} takes a log directory offline: {found.error}")
+    return answer
+
+
 def no_topic(replicas: Replicas, topic: str | None) -> str:
     """Why nothing was found for a topic."""
     if topic is None:
@@ -76,7 +98,7 @@ def no_topic(replicas: Replicas, topic: str | None) -> str:
 
 def topics(replicas: Replicas, *, topic: str | None, by_topic: bool) -> Answer:
     """List partitions, or topics with their partitions added up."""
-    answer = begin(replicas, Answer(columns=None if by_topic else _TOPIC_COLUMNS))
+    answer = begin_served(replicas, Answer(columns=None if by_topic else _TOPIC_COLUMNS))
 
     def rows() -> Iterator[Row]:
         chosen = replicas.pointed_at(topic)
@@ -92,9 +114,9 @@ def topics(replicas: Replicas, *, topic: str | None, by_topic: bool) -> Answer:
 
 def _topic_row(replicas: Replicas, log: PartitionLog, answer: Answer) -> dict[str, Any]:
     state = log.replayed
-    if state.stop is not None and state.stop.gap.why != "zero-tail":
-        stop = state.stop
-        answer.remark(f"{stop.file.name}: a broker that starts cuts it at byte {stop.gap.position}: {stop.gap.detail}")
+    stop, counted = state.stop, state.counted
+    if stop is not None and stop.kind is not BATCH_ROOM:
+        answer.remark(f"{stop.file}: a broker that starts cuts it at byte {stop.offset}: {stop.message}")
     return {
         "topic": log.partition.topic,
         "partition": log.partition.partition,
@@ -103,11 +125,11 @@ def _topic_row(replicas: Replicas, log: PartitionLog, answer: Answer) -> dict[st
         "log_end_offset": state.log_end_offset,
         "high_watermark": state.high_watermark,
         "last_stable_offset": state.last_stable_offset,
-        "records": state.records,
+        "records": counted.count,
         "bytes": sum(max(file.size, 0) for file in log.partition.logs),
-        "segments": len(log.segments),
-        "first_timestamp": state.first_timestamp,
-        "last_timestamp": state.last_timestamp,
+        "segments": len(log.served),
+        "first_timestamp": counted.first_timestamp,
+        "last_timestamp": counted.last_timestamp,
     }
 
 
@@ -130,7 +152,7 @@ def _by_topic(rows: Iterator[dict[str, Any]]) -> Iterator[Row]:
 
 def producers(replicas: Replicas, topic: str | None, partition: int | None) -> Answer:
     """List the producers of each partition, replayed from its batches."""
-    answer = begin(replicas, Answer(columns=_PRODUCER_COLUMNS))
+    answer = begin_served(replicas, Answer(columns=_PRODUCER_COLUMNS))
 
     def rows() -> Iterator[Row]:
         chosen = [log for log in replicas.pointed_at(topic) if partition in {None, log.partition.partition}]
@@ -153,7 +175,7 @@ def transaction_states(replicas: Replicas, *, now: int | None = None) -> Answer:
     Args:
         now: epoch ms, by which transactions are open beyond their time; None: the clock.
     """
-    answer = begin(replicas, Answer(columns=_TRANSACTION_COLUMNS))
+    answer = begin_served(replicas, Answer(columns=_TRANSACTION_COLUMNS))
     moment = time.time_ns() // 1_000_000 if now is None else now
 
     def rows() -> Iterator[Row]:
@@ -177,7 +199,7 @@ def _open_transactions(replicas: Replicas) -> dict[int, dict[tuple[str, int], in
     """First offset of each open transaction by producer and partition."""
     found: dict[int, dict[tuple[str, int], int]] = {}
     for log in replicas.served:
-        for producer, first in log.replayed.producers.open.items():
+        for producer, first in log.replayed.open.items():
             found.setdefault(producer, {})[log.partition.topic, log.partition.partition or 0] = first
     return found
 
@@ -218,7 +240,7 @@ def _orphan_row(
         _say_how_to_abort(f"producer {producer}, of which no transactional id is known,", open_in, answer)
     (topic, number), _ = next(iter(open_in.items()))
     log = replicas.find(topic, number)
-    state = log.replayed.producers.producers[producer] if log else None
+    state = log.replayed.producers.producers.get(producer) if log else None
     return {
         "transactional_id": None,
         "producer_id": producer,
@@ -246,7 +268,7 @@ def _say_how_to_abort(who: str, open_in: dict[tuple[str, int], int], answer: Ans
 
 def lag(replicas: Replicas, *, group: str | None, topic: str | None) -> Answer:
     """List groups with the offsets they committed, and what they have not consumed."""
-    answer = begin(replicas, Answer(columns=_LAG_COLUMNS))
+    answer = begin_served(replicas, Answer(columns=_LAG_COLUMNS))
 
     def rows() -> Iterator[Row]:
         found = group_offsets(replicas.of(CONSUMER_OFFSETS))
@@ -311,7 +333,7 @@ def _anomaly(replicas: Replicas, topic: str, log: PartitionLog | None, offset: i
         return None
     if offset > log.replayed.log_end_offset:
         return "beyond-end"
-    return "before-start" if offset < log.log_start_offset else None
+    return "before-start" if offset < log.replayed.log_start_offset else None
 
 
 def _no_offset(rows: list[dict[str, Any]], group: str | None, topic: str | None) -> str:

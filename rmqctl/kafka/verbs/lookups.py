@@ -15,7 +15,7 @@ from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
 from rmqctl.kafka.query.steps import NO_TOPIC, Trace
 from rmqctl.kafka.query.time import SPECIAL, offset_for_time
 from rmqctl.kafka.state.replicas import Replicas, release_shown
-from rmqctl.kafka.verbs.looking import begin, no_topic
+from rmqctl.kafka.verbs.looking import begin_served, no_topic
 from rmqctl.parallel import processes_for
 
 _RECORD = ("partition", "offset", "timestamp", "key", "value")
@@ -24,7 +24,7 @@ _ANSWER = ("topic", "partition", "time", "offset", "timestamp")
 
 def query_offset(replicas: Replicas, asked: questions.QueryOffset) -> Answer:
     """Give the records that a consumer gets from an offset on."""
-    answer = begin(replicas, Answer())
+    answer = begin_served(replicas, Answer())
     log = replicas.find(asked.topic, asked.queue)
     if log is None:
         answer.rows = _no_partition(replicas, asked.topic, asked.queue, answer, explain=asked.explain)
@@ -52,7 +52,7 @@ def query_time(replicas: Replicas, asked: questions.QueryTime) -> Answer:
     topic, partition = asked.topic, asked.queue
     is_word = isinstance(asked.time, str) and asked.time in TIME_WORDS
     time = str(asked.time) if is_word else asked_time("TIME", asked.time)
-    answer = begin(replicas, Answer())
+    answer = begin_served(replicas, Answer())
     if partition is None:
         chosen = replicas.of(topic)
     else:
@@ -91,7 +91,8 @@ def query_key(replicas: Replicas, asked: questions.QueryKey) -> Answer:
     topic, filters, (first, last) = asked.topic, asked.filters, asked.times
     most = min((n for n in (asked.most, filters.limit) if n is not None), default=None)
     chosen = [log for log in replicas.of(topic) if filters.queue in {None, log.partition.partition}]
-    answer = begin(replicas, Answer(work="query-key", total=sum(f.size for log in chosen for f in log.partition.logs)))
+    size = sum(file.size for log in chosen for file in log.partition.logs)
+    answer = begin_served(replicas, Answer(work="query-key", total=size))
     if not chosen:
         answer.rows = _no_partition(replicas, topic, filters.queue, answer, explain=asked.explain)
         return answer

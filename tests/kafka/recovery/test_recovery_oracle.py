@@ -92,21 +92,6 @@ def test_start_is_that_of_the_broker(release: str, variant: dict[str, Any], dama
             assert changed(partitions[key]) == expected(changes, partitions[key])
 
 
-@pytest.mark.parametrize(("release", "variant"), VARIANTS)
-def test_state_that_other_verbs_ask_is_that_of_the_start(release: str, variant: dict[str, Any], damaged: Path) -> None:
-    replicas = Replicas(LogDirectories([read_directory(LocalTree(str(damaged)))]))
-    for partition in recover(replicas, Release.parse(release)).partitions:
-        of = partition.loaded
-        if partition.key not in variant["changes"] and "metadata" not in partition.key:
-            continue
-        log = replicas.find(of.partition.topic, of.partition.partition or 0)
-        assert log is not None
-        state = log.replayed
-        assert (state.log_start_offset, state.log_end_offset) == (of.log_start_offset, of.log_end_offset)
-        here = None if state.stop is None else (state.stop.file.name, state.stop.gap.position)
-        assert here == (None if of.stopped_by is None else (of.stopped_by.file, of.stopped_by.offset))
-
-
 def changed(partition: RecoveredPartition) -> dict[str, Any]:
     """What a replay changes, in the form of the oracle."""
     files, changes = partition.loaded.files, partition.changes
