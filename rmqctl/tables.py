@@ -478,6 +478,14 @@ _NARROW: dict[str, Callable[[Any, Condition], Any]] = {
 # --- options ------------------------------------------------------------------------------------------
 
 
+_OF_A_TABLE = "provider"
+"""An option that Spark adds to those of CREATE TABLE."""
+_NO_CATALOG = (
+    "A table made by CREATE TABLE cannot be read: Spark 4.3 hands none of its options to a reader in Python; use "
+    "CREATE TEMPORARY VIEW name USING format OPTIONS (path ...)"
+)
+
+
 def options_of(
     source: str, given: Mapping[str, str], known: Mapping[str, tuple[str, Callable[[str], Any]]]
 ) -> dict[str, Any]:
@@ -485,22 +493,28 @@ def options_of(
 
     Args:
         source: the format, for messages.
-        known: what each option sets, and what makes its value of the text.
+        known: by its name, what each option sets, and what makes its value of the text. Names are taken in any case,
+            with underscores or without.
 
     Raises:
         BadOption: one is not known, or its value is no such thing.
     """
-    made = {}
-    for name, text in _folded(given).items():
-        if name in known:
-            key, convert = known[name]
-            made[key] = _converted(source, name, text, convert)
-        elif name not in {"table", *_STREAM}:
+    if _OF_A_TABLE in given:
+        raise BadOption(_NO_CATALOG)
+    made, by_name = {}, {_fold(name): name for name in known}
+    others = ("table", *_STREAM)
+    passed = set(map(_fold, others))
+    for name, text in given.items():
+        found = by_name.get(_fold(name))
+        if found is not None:
+            key, convert = known[found]
+            made[key] = _converted(source, found, text, convert)
+        elif _fold(name) not in passed:
             raise BadOption(
-                f"the {source} source has no option {name!r}; there are {', '.join(sorted(['table', *known]))}"
+                f"the {source} source has no option {name!r}; there are {', '.join(sorted([*known, *others]))}"
             )
     if not made.get("path"):
-        raise BadOption("no store is given; say .load(PATH) or .option('path', PATH)")
+        raise BadOption(f"no store is given; say .load(PATH) or .option('path', PATH). {_NO_CATALOG}")
     return made
 
 
@@ -525,17 +539,17 @@ def stream_start(source: str, given: Mapping[str, str]) -> StreamStart:
     Raises:
         BadOption: a value is no such thing.
     """
-    values = _folded(given)
+    values = {_fold(name): text for name, text in given.items()}
     made = {
-        key: _converted(source, name, values[name], convert)
+        key: _converted(source, name, values[_fold(name)], convert)
         for name, (key, convert) in _STREAM.items()
-        if name in values
+        if _fold(name) in values
     }
     return StreamStart(**made)
 
 
-def _folded(given: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower().replace("_", ""): text for name, text in given.items()}
+def _fold(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def _converted(source: str, name: str, text: str, convert: Callable[[str], Any]) -> Any:
@@ -602,7 +616,7 @@ def _start_offset(text: str) -> str | int | Places:
 
 
 _STREAM: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "startingoffset": ("offset", _start_offset),
-    "failondataloss": ("fail_on_loss", flag),
-    "maxbytespertrigger": ("most_bytes", split_size),
+    "startingOffset": ("offset", _start_offset),
+    "failOnDataLoss": ("fail_on_loss", flag),
+    "maxBytesPerTrigger": ("most_bytes", split_size),
 }

@@ -66,6 +66,21 @@ def test_sql_over_a_view(spark: SparkSession) -> None:
     assert found == {t: (n, sum(r["size"] for r in true if r["topic"] == t)) for t, n in counts.items()}
 
 
+def test_a_table_of_the_catalog_is_refused(spark: SparkSession) -> None:
+    """Its options never reach a reader; where this begins to fail, Spark hands them over."""
+    from pyspark.errors import AnalysisException
+
+    path = golden.pristine("5.1.4-clean")
+    with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE refused USING rocketmq OPTIONS (path '{path}')")
+    spark.sql(f"CREATE TABLE empty (topic string) USING rocketmq OPTIONS (path '{path}')")
+    try:
+        with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW"):
+            spark.sql("SELECT topic FROM empty").collect()
+    finally:
+        spark.sql("DROP TABLE empty")
+
+
 def test_conditions_spare_reading_and_change_nothing(spark: SparkSession) -> None:
     path = golden.pristine("5.3.3-clean")
     true = truths.expected("5.3.3-clean")

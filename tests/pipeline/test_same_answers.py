@@ -114,7 +114,7 @@ class Queries:
         made = {
             "number": [
                 f"({number()} {self.chance.choice('+-*/')} {number()})", f"length({text()})", f"hour({time()})",
-                f"cast({one} as {self.chance.choice(CASTS[:3])})", f"abs({number()})", f"-{number()}", "length(body)",
+                f"cast({one} as {self.chance.choice(CASTS[:3])})", f"abs({number()})", f"-({number()})", "length(body)",
                 f"coalesce({number()}, {number()})", f"case when {truth()} then {number()} else {number()} end",
                 f"if({truth()}, {number()}, {number()})", f"year({time()})",
             ],
@@ -151,7 +151,7 @@ def on_spark(spark: SparkSession) -> SparkQueries:
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[bytes]:
-    return sorted(orjson.dumps(row, default=lambda value: value.hex()) for row in rows)
+    return sorted(orjson.dumps(row, default=lambda value: value.hex(), option=orjson.OPT_SORT_KEYS) for row in rows)
 
 
 def answer(engine: SparkQueries, text: str) -> list[bytes] | None:

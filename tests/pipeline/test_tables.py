@@ -15,7 +15,7 @@ from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.tables.columns import table_options
 from rmqctl.rocketmq.tables.tables import TABLES, RocketMQTables
-from rmqctl.tables import BadOption
+from rmqctl.tables import BadOption, tables_of
 
 
 def rows(name: str, path: Path, **options: str) -> list[dict[str, Any]]:
@@ -134,3 +134,21 @@ def test_topics_of_a_damaged_store_end_where_the_command_says(tmp_path: Path, rm
     keys = ("topic", "queue_id", "min_offset", "max_offset", "messages")
     said = {tuple(row[key] for key in keys) for row in lines(rmqctl, "topics", root)}
     assert {tuple(row[key] for key in keys) for row in rows("topics", root)} == said
+
+
+@pytest.mark.parametrize("format", ["rocketmq", "kafkalog"])
+def test_options_have_one_name_in_any_spelling(format: str) -> None:
+    expected = tables_of(format, {"path": "x", "splitSize": "1M", "fromOffset": "5", "after": "1795219200000"})
+    for split, begin, after in (
+        ("split_size", "from_offset", "2026-11-21"),
+        ("SPLITSIZE", "fromoffset", "2026-11-21T02:00:00+02:00"),
+    ):
+        given = {"path": "x", split: "1M", begin: "5", "After": after}
+        assert tables_of(format, given).described() == expected.described()
+        assert tables_of(format, given) == expected
+    with pytest.raises(BadOption, match=r"no option 'split'; there are after, .*fromOffset.*splitSize"):
+        tables_of(format, {"path": "x", "split": "1M"})
+    with pytest.raises(BadOption, match=r"option before of the .* source cannot be 'soon'"):
+        tables_of(format, {"path": "x", "before": "soon"})
+    with pytest.raises(BadOption, match="CREATE TEMPORARY VIEW"):
+        tables_of(format, {"path": "x", "provider": format, "owner": "me"})

@@ -19,6 +19,7 @@ from rmqctl.kafka.tables.columns import BATCH_SCHEMA, RECORD_SCHEMA, batches_of,
 from rmqctl.kafka.tables.stretches import NO_END, Division, KafkaFilter, Stretch, grouped, segments_of
 from rmqctl.opening import open_store
 from rmqctl.tables import Change, Marks, Order, Places, flag, level, names, options_of, split_size, usual_split_size
+from rmqctl.text import milliseconds_of
 
 _BODIES = ("decompressed", "none")
 
@@ -101,17 +102,17 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "paths": ("path", _several),
     "columns": ("columns", names),
     "body": ("body", _body),
-    "splitsize": ("split_size", split_size),
+    "splitSize": ("split_size", split_size),
     "skip": ("skip", flag),
-    "readcommitted": ("read_committed", flag),
+    "readCommitted": ("read_committed", flag),
     "level": ("level", level),
     "topic": ("topics", names),
     "partition": ("queue_id", int),
     "queue": ("queue_id", int),
-    "after": ("after", int),
-    "before": ("before", int),
-    "fromoffset": ("from_offset", int),
-    "tooffset": ("to_offset", int),
+    "after": ("after", milliseconds_of),
+    "before": ("before", milliseconds_of),
+    "fromOffset": ("from_offset", int),
+    "toOffset": ("to_offset", int),
 }
 
 

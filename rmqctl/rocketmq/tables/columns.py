@@ -25,7 +25,7 @@ from rmqctl.rocketmq.log.record import inner_messages, open_body
 from rmqctl.rocketmq.store.files import RocketMQStore, forgiving
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.tables import flag, level, names, options_of, split_size
-from rmqctl.text import name_of
+from rmqctl.text import milliseconds_of, name_of
 
 TEXTS = pa.list_(pa.string())
 PROPERTIES = pa.map_(pa.string(), pa.string())
@@ -242,16 +242,16 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "path": ("path", str),
     "columns": ("columns", names),
     "body": ("body", BodyOption),
-    "splitsize": ("split_size", split_size),
+    "splitSize": ("split_size", split_size),
     "skip": ("skip", flag),
     "level": ("level", level),
-    "commitlog": ("commit_log", names),
-    "brokerconf": ("broker_conf", str),
+    "commitLog": ("commit_log", names),
+    "brokerConf": ("broker_conf", str),
     "topic": ("topics", names),
     "queue": ("queue_id", int),
-    "after": ("after", int),
-    "before": ("before", int),
-    "fromoffset": ("from_offset", int),
-    "tooffset": ("to_offset", int),
+    "after": ("after", milliseconds_of),
+    "before": ("before", milliseconds_of),
+    "fromOffset": ("from_offset", int),
+    "toOffset": ("to_offset", int),
 }
 """What each option sets, and what makes its value of the text."""
