@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 
 from commands import COMMANDS
-from docs import manual
+from docs import manual, releases
 from rmqctl.findings import all_kinds
 
 ROOT = Path(__file__).parents[1]
 FINDINGS = ROOT / "docs" / "findings.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("fixtures/*.md")])
-EMERGENCY = ROOT / "docs" / "emergency"
+EMERGENCY = [ROOT / "docs" / "emergency", ROOT / "docs" / "zh-CN" / "emergency"]
+USERS_OF = ROOT / "docs" / "users-of.md"
 _LINK = re.compile(r"\[[^\]]*\]\((?![a-z]+:|#)([^)#\s]+)")
 
 
@@ -49,6 +50,13 @@ def test_findings_page(update_golden: bool) -> None:
     assert FINDINGS.read_text("utf-8") == findings_page(), "type: pytest tests/test_docs.py --update-golden"
 
 
+def test_page_on_releases(update_golden: bool) -> None:
+    page = ROOT / "docs" / "releases.md"
+    if update_golden:
+        page.write_text(releases.page(), "utf-8")
+    assert page.read_text("utf-8") == releases.page(), "type: pytest tests/test_docs.py --update-golden"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page: Path) -> None:
     links = _LINK.findall(page.read_text("utf-8"))
@@ -68,24 +76,34 @@ def test_examples_import_what_is_there(page: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("page", sorted(EMERGENCY.glob("*.md")), ids=lambda page: page.stem)
-def test_what_an_emergency_page_says_to_type_can_be_typed(page: Path) -> None:
+@pytest.mark.parametrize(
+    "page", [*sorted(page for place in EMERGENCY for page in place.glob("*.md")), USERS_OF], ids=lambda page: page.stem
+)
+def test_what_a_page_says_to_type_can_be_typed(page: Path) -> None:
     text = page.read_text("utf-8")
-    assert len(text.splitlines()) <= 60
+    assert len(re.sub(r"```{toctree}.*?```", "", text, flags=re.DOTALL).splitlines()) <= 60
     lines = [line.strip() for block in re.findall(r"```text\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
     typed = [part for line in lines for part in line.split(" && ") if part.startswith("rmqctl ")]
     typed += re.findall(r"`rmqctl ([^`]*)`", text)
     for line in typed:
-        for word, example in {"TOPIC/QUEUE": "t/0", "OFFSET": "1", "TOPIC-N:PRODUCER": "t-0:1"}.items():
+        for word, example in {"TOPIC/QUEUE": "t/0", "TIME": "now", "OFFSET": "1", "TOPIC-N:PRODUCER": "t-0:1"}.items():
             line = line.replace(word, example)
         name, *arguments = line.removeprefix("rmqctl ").split()
         command = import_module(COMMANDS[name][0]).command
         command.make_context(name, arguments)  # raises on what is not known
 
 
-def test_the_first_emergency_page_leads_to_all_others() -> None:
-    text = (EMERGENCY / "README.md").read_text("utf-8")
-    assert set(_LINK.findall(text)) == {page.name for page in EMERGENCY.glob("*.md")} - {"README.md"}
+@pytest.mark.parametrize("place", EMERGENCY, ids=["English", "Chinese"])
+def test_the_first_emergency_page_leads_to_all_others(place: Path) -> None:
+    links = [link for link in _LINK.findall((place / "README.md").read_text("utf-8")) if not link.startswith("../")]
+    assert set(links) == {page.name for page in place.glob("*.md")} - {"README.md"}
+
+
+@pytest.mark.parametrize("page", sorted(EMERGENCY[0].glob("*.md")), ids=lambda page: page.stem)
+def test_both_languages_say_the_same_commands(page: Path) -> None:
+    texts = [(place / page.name).read_text("utf-8") for place in EMERGENCY]
+    first, second = (re.findall(r"^ *(?:rmqctl|kafka-|cat) .*|`rmqctl [^`]*`", text, re.MULTILINE) for text in texts)
+    assert sorted(first) == sorted(second)
 
 
 @pytest.mark.skipif(shutil.which("man") is None or shutil.which("groff") is None, reason="man is not installed")

@@ -23,6 +23,7 @@ READMES = ("README.md", "README.zh-CN.md")
 RECIPES = [f"docs/recipes/{page.name}" for page in sorted((ROOT / "docs" / "recipes").glob("*.md"))]
 TWINS = {READMES[0]: READMES[1]} | {name: name.replace("docs/", "docs/zh-CN/") for name in RECIPES}
 """Pages that there are in English and in Chinese, with the same examples."""
+TWINS["docs/tutorial.md"] = "docs/zh-CN/tutorial.md"
 PAGES = (*TWINS, *TWINS.values(), "docs/kafka-produce.md")
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _CHANGING = re.compile(
@@ -51,11 +52,21 @@ def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def commands_of(block: str) -> list[str]:
-    return [line.removeprefix("$ rmqctl ") for line in block.splitlines() if line.startswith("$ rmqctl ")]
+    return [line.removeprefix("$ rmqctl ") for line in lines_of(block) if line.startswith("$ rmqctl ")]
+
+
+def lines_of(block: str) -> list[str]:
+    """What is typed, for rmqctl and for the shell."""
+    return [line for line in block.splitlines() if line.startswith("$ ")]
 
 
 def run_block(block: str, rmqctl: Callable[..., Any]) -> str:
-    printed = "".join(f"$ rmqctl {line}\n{rmqctl(*shlex.split(line)).output}" for line in commands_of(block))
+    printed = ""
+    for line in lines_of(block):
+        _, name, *arguments = shlex.split(line)
+        if name != "rmqctl":
+            subprocess.run(["bash", "-euc", line.removeprefix("$ ")], check=True)
+        printed += f"{line}\n{rmqctl(*arguments).output if name == 'rmqctl' else ''}"
     return printed.replace(f"{Path.cwd().resolve()}/", "")
 
 
@@ -137,7 +148,9 @@ def test_a_readme_is_one_that_is_read(name: str) -> None:
 def test_every_fence_stands_on_its_own_line(name: str) -> None:
     lines = (ROOT / name).read_text("utf-8").splitlines()
     assert [
-        line for line in lines if "```" in line and not re.fullmatch(r"```(console|sh|python|json|text)?", line)
+        line
+        for line in lines
+        if "```" in line and not re.fullmatch(r"```(console|sh|python|json|text|toml|\{toctree\})?", line)
     ] == []
 
 
