@@ -176,3 +176,23 @@ def test_inflated_in_pieces(codec: Codec, size: int) -> None:
         with pytest.raises(ValueError, match=r"cut|snappy|lz4"):
             inflate(codec, stored[:-9])
     assert INFLATE_LIMIT >= ZEROS
+
+
+def one_record_batches(count: int) -> bytes:
+    """Batches of one record each; a CRC does not cover their offsets."""
+    one = np.frombuffer(batch(0, [record(0, None, b"v")]), np.uint8)
+    found = np.repeat(one[np.newaxis], count, 0)
+    found[:, :8] = np.arange(count, dtype=">i8").view(np.uint8).reshape(-1, 8)
+    return found.tobytes()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="nothing says how much memory a process has used")
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_repair_among_millions_of_batches(moves: bool, tmp_path: Path) -> None:
+    data = bytearray(one_record_batches(2_500_000))
+    data[-50_000] ^= 0x55
+    if moves:  # what was put in is taken out, and a file of another length made
+        data[-100_000:-100_000] = bytes(3000)
+    root = log_directory(tmp_path / "logs", bytes(data))
+    assert kept("repair", str(root), "-o", "json") < MOST

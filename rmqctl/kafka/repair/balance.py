@@ -7,7 +7,7 @@ it is. Only whole batches that lie where no reader meets them are given up, each
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rmqctl.errors import Refused
@@ -19,6 +19,7 @@ from rmqctl.kafka.repair.ledger import KafkaLedger
 from rmqctl.kafka.repair.overlaid import changed_by
 from rmqctl.kafka.repair.sides import is_log
 from rmqctl.kafka.repair.survey import LOG_KINDS
+from rmqctl.kafka.verify.driver import Looked
 from rmqctl.repair.books import Books, balance
 from rmqctl.repair.edits import Plan, Quarantine, Step
 
@@ -73,18 +74,28 @@ class Cautions:
                 yield Step("repair.books", f"{name}/", "left as it is", why)
 
 
-def balanced(plan: Plan, directory: LogDirectory, ledger: KafkaLedger, left: Sequence[Step] = ()) -> tuple[Plan, Books]:
+def balanced(
+    plan: Plan,
+    directory: LogDirectory,
+    ledger: KafkaLedger,
+    left: Sequence[Step] = (),
+    looked: Mapping[str, Looked] | None = None,
+) -> tuple[Plan, Books]:
     """Return a plan whose steps name what they give up, and its books.
 
     A plan that does what a broker does names all that is gone, and each transaction that it decides otherwise.
 
     Args:
         left: what is shown with it as left as it is.
+        looked: what was found in the partitions of the directory, where they were verified.
     """
-    plan = replace(plan, steps=tuple(_named(plan.steps, ledger)))
-    ledger.name_by(plan.steps)
     try:
-        return plan, balance(plan, directory.tree, ledger, after=ledger.after.tree, left=left)
+        plan = replace(plan, steps=tuple(_named(plan.steps, ledger)))
+        ledger.name_by(plan.steps)
+        whole = None
+        if looked is not None:
+            whole = ledger.at_home_before({name: one.whole for name, one in looked.items()})
+        return plan, balance(plan, directory.tree, ledger, whole_before=whole, after=ledger.after.tree, left=left)
     except Refused as refused:  # its steps do not fit each other
         return plan, Books(problems=[str(refused)])
 

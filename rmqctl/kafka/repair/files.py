@@ -211,7 +211,7 @@ def _left_over(log: PartitionLog) -> Partition | None:
         return None
     end = int(survey.columns["last_offset"].max()) + 1
     reached = max([used[-1] + 1, log.log_start_offset + 1, *(offset for offset, _ in reached_offsets(log))])
-    is_proven = all(is_of_epoch(survey.batch(row), epochs) for row in range(len(survey)))
+    is_proven = all(is_of_epoch(batch, epochs) for batch in survey.batches(np.arange(len(survey))))
     return found if is_proven and end >= reached else None
 
 

@@ -24,7 +24,7 @@ from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BAT
 from rmqctl.kafka.log.block import INT_MAX
 from rmqctl.kafka.log.records import records_in
 from rmqctl.kafka.repair.log import Filling, LogMender
-from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey
+from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey, is_in_sequence
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
 from rmqctl.repair.crc_correction import CRC32, CRC32C, Crc, diagnose
 from rmqctl.repair.edits import Step, changes
@@ -173,7 +173,7 @@ class Healer:
         has_epoch = is_believed or 0 < lacks <= FRAME_HEAD
         fields = (right, size, self._epoch(epoch if has_epoch else None, right, damage), MAGIC)
         healed = _FRAME.pack(*fields) + raw[CRC_AT:]
-        if not _is_readable(healed):
+        if not _is_readable(healed) or (offset != right and not self._goes_on(healed, damage)):
             return None
         names = ("base offset", "length", "leader epoch", "magic")
         found = [
@@ -182,6 +182,11 @@ class Healer:
             if wrong != fixed
         ]
         return Healed(healed, ", ".join(found), f"the CRC matches, its records can be read, and {because}")
+
+    def _goes_on(self, healed: bytes, damage: Damage) -> bool:
+        """Whether the sequence numbers of a batch are those that its producer had reached there."""
+        row = self.survey.row_from(damage.segment, damage.begin)
+        return is_in_sequence(healed, self.survey.columns, row, row)
 
     def _offset(self, stated: int | None, delta: int, damage: Damage, lacks: int) -> tuple[int | None, str]:
         """Return the base offset: as stated where that fits and nothing is against it, else the only one that does.

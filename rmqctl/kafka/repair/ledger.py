@@ -6,6 +6,7 @@ Partitions that a plan changes are scanned once on each side; of files that it l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -15,22 +16,24 @@ from rmqctl.files.tree import Tree
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, Partition
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind, meaning_of
 from rmqctl.kafka.loading.checkpoints import Checkpoints
-from rmqctl.kafka.log.block import Flags
 from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.recovery.replay import Recovery, recover
 from rmqctl.kafka.repair.bridge import UNKNOWN_TYPE, is_no_op
+from rmqctl.kafka.repair.columns import Columns
 from rmqctl.kafka.repair.outcomes import Outcomes, outcomes_of, transactions
 from rmqctl.kafka.repair.proofs import Proofs
-from rmqctl.kafka.repair.sides import FileBatches, Side, identity_of, is_log, name_of
+from rmqctl.kafka.repair.sides import Side, identity_of, is_log, name_of
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from rmqctl.repair.books import Stretches, WholeRecord
+from rmqctl.repair.changes import PlannedFile, planned_files
 from rmqctl.repair.edited_file import Overlay
-from rmqctl.repair.edits import Plan, Step
+from rmqctl.repair.edits import STORE, Plan, Step
 from rmqctl.text import number_of
 
 _OF_TRANSACTIONS = frozenset({FileKind.LOG, FileKind.TXN_INDEX})
+_FIELDS = ("position", "size", "base_offset", "last_offset", "crc", "records_count", "attributes")
 _MOST_OFFSETS = 1 << 20
 """Offsets of a torn batch that are believed."""
 
@@ -82,21 +85,19 @@ class KafkaLedger:
         if not is_log(file):
             return
         side, directory = self._side(tree), file.rpartition("/")[0]
-        found = side.batches(file)
-        at_home = side.home(directory).at(file, found["position"])
-        for row in np.flatnonzero(_overlapping(found, stretches)).tolist():
-            yield self._record(side, directory, found, row, is_at_home=bool(at_home[row]))
+        found, home = side.batches(file), side.home(directory)
+        for fields in found.columns.rows(_FIELDS, found.overlapping(stretches)):
+            yield self._record(side, file, fields, is_at_home=home.has(file, fields[0]))
 
-    def _record(self, side: Side, directory: str, found: FileBatches, row: int, *, is_at_home: bool) -> WholeRecord:
-        position, size = int(found["position"][row]), int(found["size"][row])
-        first, last = int(found["base_offset"][row]), int(found["last_offset"][row])
-        data, count = side.bytes_at(found.file, position, size), int(found["records_count"][row])
-        stands_in = _is_placeholder(directory, data, count, int(found["attributes"][row]))
+    def _record(self, side: Side, file: str, fields: Sequence[int], *, is_at_home: bool) -> WholeRecord:
+        position, size, first, last, crc, count, attributes = fields
+        directory, data = file.rpartition("/")[0], side.bytes_at(file, position, size)
+        stands_in = _is_placeholder(directory, data, count, attributes)
         span = max(last - first + 1, 1)
         return WholeRecord(
             identity_of(directory, data),
-            name_of(directory, first, last, int(found["crc"][row])),
-            found.file,
+            name_of(directory, first, last, crc),
+            file,
             position,
             size,
             first,
@@ -113,7 +114,7 @@ class KafkaLedger:
         side = self._side(tree)
         home = side.home(record.queue)
         row = home.row(record.offset)
-        if row is None or int(home.columns["size"][row]) != record.size:
+        if row is None or home.columns.value("size", row) != record.size:
             return False
         return identity_of(record.queue, side.bytes_at(*home.place(row))) == record.identity
 
@@ -132,9 +133,35 @@ class KafkaLedger:
                 count = max(torn.last_offset - torn.base_offset + 1, 0)
                 yield torn.position, 0 if torn.is_control else min(count, _MOST_OFFSETS)
 
-    def given_up(self, file: str, stretches: Stretches | None = None) -> Iterator[WholeRecord]:
-        """Yield the batches of a file that the plan gives up: gone from the log, and no garbage."""
-        for record in self.whole(self.before.tree, file, stretches):
+    @cached_property
+    def _planned(self) -> Sequence[PlannedFile]:
+        return planned_files(self.plan)
+
+    @cached_property
+    def _touched(self) -> Mapping[str, Stretches]:
+        """What changes in the files that keep their places."""
+        return {file.name: file.touched() for file in self._planned if file.was_at == file.is_at == STORE}
+
+    def at_home_before(self, elsewhere: Mapping[str, int]) -> int:
+        """Return how many records readers meet in the directory as it is, those for which placeholders stand, too.
+
+        Args:
+            elsewhere: records of the partitions whose logs the plan does not change, by their directories.
+
+        Raises:
+            Refused: the plan does not fit the directory.
+        """
+        changed = {file.name.rpartition("/")[0] for file in self._planned if is_log(file.name)}
+        here = (_records(self.before.home(name).columns) for name in changed)
+        return sum(here) + sum(count for name, count in elsewhere.items() if name not in changed)
+
+    def given_up(self, file: str) -> Iterator[WholeRecord]:
+        """Yield the batches of a file that the plan gives up: gone from the log, and no garbage.
+
+        Raises:
+            Refused: the plan does not fit the directory.
+        """
+        for record in self.whole(self.before.tree, file, self._touched.get(file)):
             if record.is_placeholder or self.at_home(self.after.tree, record):
                 continue
             if not self._stays(record) and not self.garbage(self.before.tree, self.after.tree, record):
@@ -164,7 +191,7 @@ class KafkaLedger:
                 self._outcomes[directory] = outcomes_of(self.before, directory)
             known = self._outcomes[directory]
             mine = transactions(directory, known, known)
-            if self._side(tree) is self.after and known.batches:
+            if self._side(tree) is self.after and known.producers:
                 mine |= self._changed(directory, known)
             found |= mine
         return found
@@ -172,17 +199,22 @@ class KafkaLedger:
     def _changed(self, directory: str, known: Outcomes) -> Mapping[str, str]:
         """Return the outcomes of after. One by a marker that was there before, or is healed, is no change."""
         now = outcomes_of(self.after, directory, known)
-        batches = {
-            key: known.batches[key] if outcome != known.batches.get(key) and self._is_fact(directory, key, known, now)
-            else outcome
-            for key, outcome in now.batches.items()
-            if key in known.batches
-        }  # fmt: skip
-        return transactions(directory, known, Outcomes(batches, now.entries, now.ends))
+        for producer, ended in now.producers.items():
+            was, facts = known.producers.get(producer), dict[int, bool]()
+            if was is None or not len(was.bases):
+                continue
+            at, is_there = was.rows(ended.bases)
+            for row in np.flatnonzero(is_there & (was.kinds[at] != ended.kinds)).tolist():
+                end = int(ended.ends[row])
+                if end not in facts:
+                    facts[end] = self._is_fact(directory, end)
+                if end != was.ends[at[row]] and facts[end]:
+                    ended.kinds[row] = was.kinds[at[row]]
+        return transactions(directory, known, now)
 
-    def _is_fact(self, directory: str, key: tuple[int, int], known: Outcomes, now: Outcomes) -> bool:
-        end, home = now.ends[key], self.after.home(directory)
-        row = home.row(end) if end != known.ends[key] else None
+    def _is_fact(self, directory: str, end: int) -> bool:
+        home = self.after.home(directory)
+        row = home.row(end)
         if row is None:
             return False
         file, position, _ = home.place(row)
@@ -210,7 +242,7 @@ class KafkaLedger:
         for partition in self.before.directory.partitions:
             start = now.offset(FileKind.LOG_STARTS, partition) or 0
             home = self.before.home(partition.directory)
-            first = int(home.columns["base_offset"][0]) if len(home) else start
+            first = home.columns.value("base_offset", 0) if len(home) else start
             if start > max(was.offset(FileKind.LOG_STARTS, partition) or 0, first):
                 yield f"{partition.directory} would begin at {start}, and a broker deletes what lies before that"
 
@@ -253,6 +285,16 @@ class KafkaLedger:
         return recover(Replicas(LogDirectories([side.directory])), self.release, self.settings)
 
 
+def _records(columns: Columns) -> int:
+    """Return how many records batches have, or stand for, as :class:`~rmqctl.repair.books.WholeRecord` counts them."""
+    names, total = ("base_offset", "last_offset", "records_count", "attributes", "producer_id", "magic"), 0
+    for _, (base, last, count, attributes, producer, magic) in columns.stretches(*names, overlap=0):
+        stands_in = (count == 0) | ((attributes & int(Attributes.CONTROL) != 0) & (producer < 0))
+        span = np.maximum(last - base + 1, 1)
+        total += int(np.where(stands_in & (magic >= 2), span, np.where(count >= 0, count, 1)).sum())
+    return total
+
+
 def _hidden_in(side: Side, directory: str) -> int:
     partition = side.partition(directory)
     return sum(side.batches(log.name).hidden for log in partition.logs) if partition is not None else 0
@@ -271,16 +313,6 @@ class _Within(frozenset[str]):
         return frozenset.__contains__(self, name) or any(
             frozenset.__contains__(self, name[:at]) for at, letter in enumerate(name) if letter == "/"
         )
-
-
-def _overlapping(found: FileBatches, stretches: Stretches | None) -> Flags:
-    """Which batches have a byte in the stretches."""
-    if stretches is None:
-        return np.ones(len(found), np.bool_)
-    begins = np.array([low for low, _ in stretches], np.int64)
-    ends = np.array([high for _, high in stretches], np.int64)
-    position = found["position"]
-    return np.searchsorted(ends, position, "right") < np.searchsorted(begins, position + found["size"], "left")
 
 
 def _is_placeholder(directory: str, data: bytes, count: int, attributes: int) -> bool:

@@ -55,7 +55,7 @@ class Source:
         wanted = columns["base_offset"] >= first
         if beyond >= 0:
             wanted &= columns["last_offset"] < beyond
-        return [self.survey.batch(row) for row in np.flatnonzero(wanted).tolist()]
+        return list(self.survey.batches(np.flatnonzero(wanted)))
 
     def has(self, batch: Batch, data: bytes) -> bool:
         """Whether it has a batch that begins, byte for byte, with what is known of it."""

@@ -121,7 +121,7 @@ class _Names:
         rows = np.flatnonzero(columns["segment"] == number)
         if not (count := len(rows)):
             return None
-        rows = rows[longest_ascent(columns["base_offset"][rows].tolist())]
+        rows = rows[longest_ascent(columns["base_offset"][rows])]
         base, last = columns["base_offset"][rows], columns["last_offset"][rows]
         breaks = np.flatnonzero(base[1:] != last[:-1] + 1) + 1
         begins, ends = np.r_[0, breaks], np.r_[breaks, len(rows)] - 1
@@ -131,7 +131,7 @@ class _Names:
         name = -1 if file.meaning.base is None else file.base
         index = next((s.offset_index for s in self.partition.segments if s.base == name), None)
         own = np.flatnonzero(columns["segment"] == number)
-        is_indexed = is_borne_out(index, name, {name: column[own] for name, column in columns.items()})
+        is_indexed = is_borne_out(index, name, columns.take(own))
         return _Claim(number, name, int(base[begins[best]]), int(last[ends[best]]), rows, epochs, count, is_indexed)
 
     def _moved(self, believed: Sequence[_Claim], taken: set[int]) -> dict[_Claim, int]:

@@ -44,13 +44,14 @@ def order_steps(mender: LogMender, *, compacted: bool) -> Iterator[Step]:
         mender: of a survey that found batches of any offset.
         compacted: offsets may be missing between batches.
     """
-    yield from _Order(mender, compacted=compacted).steps()
+    inner = list(_inside(mender.survey))
+    if inner or len(mender.survey.in_place) < len(mender.survey):
+        yield from _Order(mender, inner, compacted=compacted).steps()
 
 
 class _Order:
-    def __init__(self, mender: LogMender, *, compacted: bool) -> None:
+    def __init__(self, mender: LogMender, inner: Sequence[tuple[int, ...]], *, compacted: bool) -> None:
         self.mender, self.survey, self.compacted = mender, mender.survey, compacted
-        inner = list(_inside(self.survey))
         self.outer = len(self.survey)
         rows = np.array(inner, np.int64).reshape(-1, len(_COLUMNS))
         named = {name: np.concatenate([self.survey.columns[name], rows[:, n]]) for n, name in enumerate(_COLUMNS)}

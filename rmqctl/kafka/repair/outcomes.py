@@ -7,20 +7,25 @@ that marker was over before, and a batch inside an entry was aborted even where 
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from formats.kafka.record_batch import Attributes, ControlType
 from rmqctl.kafka.loading.producers import marker_of
+from rmqctl.kafka.log.block import Flags, Ints
 from rmqctl.kafka.log.indexes import read_txn_index
 from rmqctl.kafka.repair.sides import Home, Side
 from rmqctl.kafka.repair.transactions import transaction_name
 
-COMMITTED, ABORTED, OPEN = "committed", "aborted", "open"
-_END = 1 << 63
+COMMITTED, ABORTED, OPEN = KINDS = "committed", "aborted", "open"
+_CODES = {kind: code for code, kind in enumerate(KINDS)}
+_END = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,30 @@ class Entry:
 class _Log:
     """Batches and markers of one producer, by their offsets, in order."""
 
-    data: list[int] = field(default_factory=list)
+    data: array[int] = field(default_factory=lambda: array("q"))
     markers: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What became of the transactional batches of data of one producer.
+
+    Attributes:
+        bases: base offsets, ascending, shape (n,).
+        kinds: numbers of :data:`KINDS`, shape (n,).
+        ends: offsets of the markers that end them, 2^63 - 1 where there is none, shape (n,).
+    """
+
+    bases: Ints
+    kinds: npt.NDArray[np.int8]
+    ends: Ints
+
+    def rows(self, bases: Ints) -> tuple[Ints, Flags]:
+        """Return where batches are, and which of them are there, shape (n,) each."""
+        if not len(self.bases):
+            return np.zeros(len(bases), np.int64), np.zeros(len(bases), np.bool_)
+        at = np.minimum(np.searchsorted(self.bases, bases), len(self.bases) - 1)
+        return at, self.bases[at] == bases
 
 
 @dataclass(frozen=True)
@@ -44,14 +71,12 @@ class Outcomes:
     """The transactions of one partition on one side.
 
     Attributes:
-        batches: outcome of each transactional batch of data, by producer and base offset.
+        producers: their batches, by producer.
         entries: of the transaction indexes that can be read, by producer.
-        ends: offset of the marker that ends each batch, if it is there.
     """
 
-    batches: Mapping[tuple[int, int], str]
+    producers: Mapping[int, Ended]
     entries: Mapping[int, list[Entry]]
-    ends: Mapping[tuple[int, int], int]
 
 
 def outcomes_of(side: Side, directory: str, before: Outcomes | None = None) -> Outcomes:
@@ -60,45 +85,45 @@ def outcomes_of(side: Side, directory: str, before: Outcomes | None = None) -> O
     Args:
         before: of the other side. An abort that was in an index there and is in none now is served as committed.
     """
-    entries, found = entries_of(side, directory), dict[tuple[int, int], str]()
-    ends = dict[tuple[int, int], int]()
+    entries, found = entries_of(side, directory), dict[int, Ended]()
     for producer, log in _producers(side, side.home(directory)).items():
-        mine = entries.get(producer, [])
         known = [] if before is None else before.entries.get(producer, [])
-        at = 0
-        for base in log.data:
-            while at < len(log.markers) and log.markers[at][0] < base:
-                at += 1
-            marker = log.markers[at] if at < len(log.markers) else None
-            found[producer, base] = _outcome(base, marker, mine, known)
-            ends[producer, base] = marker[0] if marker is not None else _END
-    return Outcomes(found, entries, ends)
+        found[producer] = _ended(log, entries.get(producer, []), known)
+    return Outcomes(found, entries)
 
 
-def _outcome(base: int, marker: tuple[int, int] | None, entries: list[Entry], known: list[Entry]) -> str:
-    if any(entry.first <= base <= entry.last for entry in entries):
-        return ABORTED
-    if marker is None:
-        return OPEN
-    offset, kind = marker
-    if kind == ControlType.COMMIT:
-        return COMMITTED
-    if any(entry.last == offset for entry in entries):
-        return COMMITTED
-    return COMMITTED if any(entry.first <= base <= entry.last for entry in known) else ABORTED
+def _ended(log: _Log, entries: list[Entry], known: list[Entry]) -> Ended:
+    bases = np.array(log.data, np.int64)
+    markers = np.array([*log.markers, (_END, ControlType.ABORT)], np.int64)
+    at = np.searchsorted(markers[:, 0], bases)
+    ends, kinds = markers[at, 0], np.full(len(bases), _CODES[ABORTED], np.int8)
+    kinds[_within(bases, known) | np.isin(ends, [entry.last for entry in entries])] = _CODES[COMMITTED]
+    kinds[markers[at, 1] == ControlType.COMMIT] = _CODES[COMMITTED]
+    kinds[at == len(markers) - 1] = _CODES[OPEN]
+    kinds[_within(bases, entries)] = _CODES[ABORTED]
+    return Ended(bases, kinds, ends)
+
+
+def _within(bases: Ints, entries: list[Entry]) -> Flags:
+    found = np.zeros(len(bases), np.bool_)
+    for entry in entries:
+        found[slice(*np.searchsorted(bases, (entry.first, entry.last + 1)))] = True
+    return found
 
 
 def _producers(side: Side, home: Home) -> Mapping[int, _Log]:
-    c, found = home.columns, defaultdict[int, _Log](_Log)
-    wanted = (c["attributes"] & int(Attributes.TRANSACTIONAL) != 0) & (c["magic"] >= 2) & (c["producer_id"] >= 0)
-    for row in np.flatnonzero(wanted).tolist():
-        log, base = found[int(c["producer_id"][row])], int(c["base_offset"][row])
-        if not int(c["attributes"][row]) & Attributes.CONTROL:
-            log.data.append(base)
-            continue
-        marker = marker_of(side.bytes_at(*home.place(row)))
-        if marker is not None:
-            log.markers.append((base, marker.type))
+    found = defaultdict[int, _Log](_Log)
+    names = "base_offset", "producer_id", "attributes", "magic"
+    for at, (base, producer, attributes, magic) in home.columns.stretches(*names, overlap=0):
+        wanted = (attributes & int(Attributes.TRANSACTIONAL) != 0) & (magic >= 2) & (producer >= 0)
+        for row in np.flatnonzero(wanted).tolist():
+            log = found[int(producer[row])]
+            if not int(attributes[row]) & Attributes.CONTROL:
+                log.data.append(int(base[row]))
+                continue
+            marker = marker_of(side.bytes_at(*home.place(at + row)))
+            if marker is not None:
+                log.markers.append((int(base[row]), marker.type))
     return found
 
 
@@ -132,14 +157,18 @@ def transactions(directory: str, before: Outcomes, now: Outcomes) -> dict[str, s
     Args:
         now: the side that is asked for; batches that are not on it are left out.
     """
-    found, first = dict[str, str](), dict[int, tuple[int, int, str]]()
-    for (producer, base), outcome in before.batches.items():
-        end = before.ends[producer, base]
-        known = first.get(producer)
-        if known is None or known[1:] != (end, outcome):
-            known = first[producer] = base, end, outcome
-        current = now.batches.get((producer, base))
-        name = transaction_name(directory, producer, known[0])
-        if current is not None:
-            found[name] = current if found.get(name, current) == current else "of several outcomes"
+    found = dict[str, str]()
+    for producer, was in before.producers.items():
+        is_first = np.ones(len(was.bases), np.bool_)
+        is_first[1:] = (was.ends[1:] != was.ends[:-1]) | (was.kinds[1:] != was.kinds[:-1])
+        current = now.producers.get(producer)
+        if current is None:
+            continue
+        begins = np.flatnonzero(is_first)
+        at, is_there = current.rows(was.bases)
+        for begin, end in pairwise([*begins.tolist(), len(was.bases)]):
+            kinds = np.unique(current.kinds[at[begin:end][is_there[begin:end]]]).tolist()
+            if kinds:
+                name = transaction_name(directory, producer, int(was.bases[begin]))
+                found[name] = KINDS[kinds[0]] if len(kinds) == 1 else "of several outcomes"
     return found

@@ -149,7 +149,7 @@ def plan_repair(
     while found.plan.steps:
         ledger = KafkaLedger(found.plan, directory, options.release, options.settings, options.replicas, planner.start)
         advance("the books")
-        found.plan, found.books = balanced(found.plan, directory, ledger, found.left)
+        found.plan, found.books = balanced(found.plan, directory, ledger, found.left, planner.looked)
         if found.books.balances or not cautions.learn(directory, found.plan, found.books):
             break
         planner = _Planner(directory, options, staged, advance, image, cautions=cautions, before=planner)

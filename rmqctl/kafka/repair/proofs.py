@@ -24,7 +24,7 @@ from rmqctl.kafka.loading.producers import marker_of
 from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.repair.heal import stored_epochs
 from rmqctl.kafka.repair.sides import Home, Side, identity_of
-from rmqctl.kafka.repair.survey import is_borne_out, longest_ascent
+from rmqctl.kafka.repair.survey import is_borne_out, is_in_sequence, longest_ascent
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.repair.books import WholeRecord
@@ -148,7 +148,10 @@ class Proofs:
         is_whole = bool((self.before.batches(place[0])["position"] == place[1]).any())
         if offset == was_offset:
             return epoch == was_epoch or self._epoch_fits(record, epoch, place if is_whole else None)
-        is_bit = (offset ^ was_offset).bit_count() == 1
+        is_bit, home = (offset ^ was_offset).bit_count() == 1, self.after.home(record.queue)
+        row = home.row(offset)
+        if row is None or not is_in_sequence(new, home.columns, row, row + 1):
+            return False
         if is_whole and (self._is_believed(record, was_offset, old) or self._goes_on(record, was_offset, place)):
             return False
         if is_whole and (self._is_missed(record, was_offset, is_bit=is_bit) or self._is_denied(*place)):
@@ -175,8 +178,8 @@ class Proofs:
         if row is None or self.before.bytes_at(*home.place(row)) != old:
             return False
         follows = home.follows
-        if not row and int(home.columns["position"][0]) == 0:
-            return offset == int(home.files[int(home.columns["file"][0])].rpartition("/")[2][:20])
+        if not row and home.columns.value("position", 0) == 0:
+            return offset == int(home.place(0)[0].rpartition("/")[2][:20])
         near = [number for number in (row, row + 1) if 0 < number < len(home)]
         return any(follows[number - 1] for number in near) or home.is_thinned
 
@@ -210,18 +213,15 @@ class Proofs:
         last = offset + record.span - 1
         for partition in self.before.directory.partitions:
             home, is_own = self.before.home(partition.directory), partition.directory == record.queue
-            bases, lasts = home.columns["base_offset"], home.columns["last_offset"]
-            if not len(bases):
+            columns, row = home.columns, home.columns.search("base_offset", last, "right")
+            if row == len(home):
                 continue
-            before, file = np.r_[partition.logs[0].base - 1, lasts[:-1]], home.columns["file"]
-            low, high, begins = before + 1, bases - 1, np.r_[True, file[1:] > file[:-1]]
-            names = np.array([log.base for log in partition.logs], np.int64)[file]
-            room = np.r_[False, ~home.touches] | (begins & (names == offset))
-            fits = (low <= offset) & (high >= last) & room
-            if is_own:
-                fits &= (low > record.offset) | (high < record.offset)
-                fits &= not is_bit
-            if (fits | ((low == offset) & (high == last))).any():
+            low = columns.value("last_offset", row - 1) + 1 if row else partition.logs[0].base
+            high, file = columns.value("base_offset", row) - 1, columns.value("file", row)
+            begins = not row or columns.value("file", row - 1) < file
+            room = (row > 0 and not home.touches[row - 1]) or (begins and partition.logs[file].base == offset)
+            is_away = not is_own or not (is_bit or low <= record.offset <= high)
+            if low <= offset and ((room and is_away) or (low == offset and high == last)):
                 return True
         return False
 
@@ -251,8 +251,8 @@ class Proofs:
         Args:
             place: where the batch was, if it was whole but for its epoch.
         """
-        epochs = self.after.home(record.queue).columns["partition_leader_epoch"]
-        before, after = (None if row is None else int(epochs[row]) for row in self._around(record))
+        columns, name = self.after.home(record.queue).columns, "partition_leader_epoch"
+        before, after = (None if row is None else columns.value(name, row) for row in self._around(record))
         stored = self._stored_epoch(record)
         if epoch not in {before, after, stored}:
             return False
@@ -280,7 +280,7 @@ class Proofs:
         if directory not in self._epochs:
             home = self.before.home(directory)
             epochs = home.columns["partition_leader_epoch"]
-            ordered = longest_ascent((epochs * (len(home) + 1) + np.arange(len(home))).tolist())
+            ordered = longest_ascent(epochs * (len(home) + 1) + np.arange(len(home)))
             rows = np.setdiff1d(np.arange(len(home)), ordered)
             self._epochs[directory] = frozenset(home.place(row)[:2] for row in rows.tolist())
         return self._epochs[directory]
@@ -314,7 +314,7 @@ class Proofs:
             other = self.after.bytes_at(file, position, record.size)
             if other[body:] != data[body:]:
                 continue
-            first, last = (int(home.columns[name][row]) for name in ("base_offset", "last_offset"))
+            first, last = (home.columns.value(name, row) for name in ("base_offset", "last_offset"))
             identity = identity_of(record.queue, other)
             made = replace(record, identity=identity, file=file, position=position, offset=first, span=last - first + 1)
             if self._healed(made, other, record.file):
@@ -343,7 +343,7 @@ class Proofs:
         """Whether batches of after were those of the log before: what a plan makes replaces nothing."""
         was = self.before.home(directory)
         for row in rows:
-            other = was.row(int(home.columns["base_offset"][row]))
+            other = was.row(home.columns.value("base_offset", row))
             if other is None or self.before.bytes_at(*was.place(other)) != self.after.bytes_at(*home.place(row)):
                 return False
         return True
@@ -362,7 +362,7 @@ class Proofs:
 
     def _kept_elsewhere(self, record: WholeRecord) -> str:
         """Whether a batch that was no part of its log is kept in another: bytes of that were written here."""
-        if self.before.home(record.queue).at(record.file, np.array([record.position]))[0]:
+        if self.before.home(record.queue).has(record.file, record.position):
             return ""
         data = self.before.bytes_at(record.file, record.position, record.size)
         for partition in self.after.directory.partitions:

@@ -21,11 +21,14 @@ from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition, r
 from rmqctl.kafka.directory.file_names import meaning_of
 from rmqctl.kafka.log.block import INT_MAX, Block, Flags, Ints
 from rmqctl.kafka.log.scan import Extent, scan_inside
+from rmqctl.kafka.repair.columns import Chunk, Columns
 from rmqctl.kafka.repair.survey import longest_ascent
+from rmqctl.repair.books import Stretches
 
 _LOG = ".log"
 _NAMES = (
     "base_offset", "last_offset", "records_count", "attributes", "partition_leader_epoch", "producer_id", "crc",
+    "producer_epoch", "base_sequence", "last_sequence",
 )  # fmt: skip
 
 
@@ -45,62 +48,86 @@ class FileBatches:
     """The whole batches of one file, those inside of damaged ones too.
 
     Attributes:
-        columns: header fields; ``position``, ``size`` and ``magic`` too; ascending by position, shape (n,).
-        is_followed: on the chain of the file, shape (n,).
+        columns: header fields; ``position``, ``size`` and ``magic`` too, ``is_followed``: 1 for those on the chain of
+            the file; ascending by position.
         torn: what is not whole, and can be followed.
         hidden: batches after bytes that cannot be followed.
     """
 
     file: str
-    columns: dict[str, Ints]
-    is_followed: Flags
+    columns: Columns
     torn: list[Torn]
     hidden: int = 0
 
     def __len__(self) -> int:
-        return len(self.is_followed)
+        return len(self.columns)
 
     def __getitem__(self, name: str) -> Ints:
         return self.columns[name]
 
+    @cached_property
+    def _is_disjoint(self) -> bool:
+        """Whether no batch begins in another one."""
+        pairs = self.columns.stretches("position", "size")
+        return all((at[1:] >= at[:-1] + size[:-1]).all() for _, (at, size) in pairs)
+
+    def overlapping(self, stretches: Stretches | None) -> Ints:
+        """Return the rows of the batches that have a byte in the stretches, ascending; None: of all."""
+        if stretches is None:
+            return np.arange(len(self))
+        if not self._is_disjoint:
+            begins, ends = (np.array([stretch[side] for stretch in stretches], np.int64) for side in (0, 1))
+            position = self["position"]
+            after = np.searchsorted(begins, position + self["size"], "left")
+            return np.flatnonzero(np.searchsorted(ends, position, "right") < after)
+        rows = list[Ints]()
+        for begin, end in stretches:
+            low, high = self.columns.search("position", begin, "right"), self.columns.search("position", end)
+            if low and self.columns.value("position", low - 1) + self.columns.value("size", low - 1) > begin:
+                low -= 1
+            rows.append(np.arange(low, max(low, high)))
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *rows]))
+
 
 def batches_in(tree: Tree, file: str) -> FileBatches:
     """Find the whole batches of a file at any byte of it; a file that cannot be read has none."""
-    parts, torn, breaks = list[tuple[dict[str, Ints], Flags]](), list[Torn](), list[int]()
+    parts, torn, breaks = list[Chunk](), list[Torn](), list[int]()
     try:
         source = tree.open(file)
         try:
-            _scan(source, file, parts, torn, breaks)
+            is_sorted = _scan(source, file, parts, torn, breaks)
         finally:
             source.close()
     except OSError:
-        pass
-    none = np.zeros(0, np.int64)
-    columns = {name: np.concatenate([none, *(part[name] for part, _ in parts)]) for name in _COLUMNS}
-    followed = np.concatenate([none.astype(np.bool_), *(flags for _, flags in parts)])
-    order = np.argsort(columns["position"], kind="stable")
-    hidden = int((followed & (columns["position"] > min(breaks))).sum()) if breaks else 0
-    return FileBatches(file, {name: column[order] for name, column in columns.items()}, followed[order], torn, hidden)
+        is_sorted = False
+    columns = Columns(parts)
+    if not is_sorted:
+        columns = columns.take(np.argsort(columns["position"], kind="stable"))
+    hidden = (columns["position"] > min(breaks)) & (columns["is_followed"] != 0) if breaks else np.zeros(0, np.bool_)
+    return FileBatches(file, columns, torn, int(hidden.sum()))
 
 
-_COLUMNS = (*_NAMES, "position", "size", "magic")
+def _scan(source: ByteSource, file: str, parts: list[Chunk], torn: list[Torn], breaks: list[int]) -> bool:
+    """Add the batches of a file, and return whether they came in the order of their places.
 
-
-def _scan(
-    source: ByteSource, file: str, parts: list[tuple[dict[str, Ints], Flags]], torn: list[Torn], breaks: list[int]
-) -> None:
-    """Add the batches of a file; what the chain leaves to a gap the scan has searched, torn ones are searched here."""
+    What the chain leaves to a gap the scan has searched, torn ones are searched here.
+    """
+    is_sorted = True
     for block, inside in scan_inside(source, Extent(file, None)):
         breaks.extend(gap.position for gap in block.gaps)
-        parts.append(_part(block.take(block.crc_ok), is_followed=True))
+        sound = block if block.crc_ok.all() else block.take(block.crc_ok)
+        parts.extend(_part(sound, is_followed=True))
         torn.extend(_torn(block, row) for row in np.flatnonzero(~block.crc_ok).tolist())
-        parts.extend(_part(one, is_followed=False) for one in inside)
+        for one in inside:
+            parts.extend(_part(one, is_followed=False))
+            is_sorted = False
+    return is_sorted
 
 
-def _part(block: Block, *, is_followed: bool) -> tuple[dict[str, Ints], Flags]:
+def _part(block: Block, *, is_followed: bool) -> Iterator[Chunk]:
     columns = {name: block[name] for name in _NAMES}
     columns |= {"position": block.position, "size": block.size, "magic": block.magic}
-    return columns, np.full(len(block), is_followed)
+    return Columns.packed(columns | {"is_followed": np.full(len(block), is_followed, np.int64)})
 
 
 def _torn(block: Block, row: int) -> Torn:
@@ -116,35 +143,34 @@ class Home:
 
     Attributes:
         files, sizes: of the segments in use, ascending; bytes.
-        columns: as of :class:`FileBatches`, and ``file``, a number of ``files``; by base offset, shape (n,).
+        columns: as of :class:`FileBatches`, and ``file``, a number of ``files``; by base offset, which is by file and
+            position, too.
     """
 
     files: Sequence[str]
-    columns: dict[str, Ints]
+    columns: Columns
     sizes: Sequence[int]
 
     def __len__(self) -> int:
-        return len(self.columns["position"])
-
-    @cached_property
-    def _sizes(self) -> Ints:
-        return np.array(self.sizes, np.int64)
+        return len(self.columns)
 
     @cached_property
     def touches(self) -> Flags:
         """Which batches begin where the one before ends, if that is the end of the segment before, shape (n - 1,)."""
-        c = self.columns
-        ends, position, file = c["position"] + c["size"], c["position"], c["file"]
-        inside = (file[1:] == file[:-1]) & (position[1:] == ends[:-1])
-        found: Flags = inside | (
-            (file[1:] == file[:-1] + 1) & (position[1:] == 0) & (ends[:-1] == self._sizes[file[:-1]])
-        )
+        sizes, found = np.array(self.sizes, np.int64), np.zeros(max(len(self) - 1, 0), np.bool_)
+        for at, (position, size, file) in self.columns.stretches("position", "size", "file"):
+            ends = position + size
+            inside = (file[1:] == file[:-1]) & (position[1:] == ends[:-1])
+            begins = (file[1:] == file[:-1] + 1) & (position[1:] == 0) & (ends[:-1] == sizes[file[:-1]])
+            found[at : at + len(inside)] = inside | begins
         return found
 
     @cached_property
     def follows(self) -> Flags:
         """Which of them go on with the next offset, too, shape (n - 1,)."""
-        found: Flags = self.touches & (self.columns["base_offset"][1:] == self.columns["last_offset"][:-1] + 1)
+        found = self.touches.copy()
+        for at, (base, last) in self.columns.stretches("base_offset", "last_offset"):
+            found[at : at + len(base) - 1] &= base[1:] == last[:-1] + 1
         return found
 
     @cached_property
@@ -154,33 +180,32 @@ class Home:
 
     def row(self, base_offset: int) -> int | None:
         """Return the row of the batch that begins with an offset."""
-        bases = self.columns["base_offset"]
-        at = int(np.searchsorted(bases, base_offset))
-        return at if at < len(bases) and bases[at] == base_offset else None
+        at = self.columns.search("base_offset", base_offset)
+        return at if at < len(self) and self.columns.value("base_offset", at) == base_offset else None
 
     def holder(self, offset: int) -> int | None:
         """Return the row of the batch whose offsets hold one."""
-        at = int(np.searchsorted(self.columns["base_offset"], offset, "right")) - 1
-        return at if at >= 0 and int(self.columns["last_offset"][at]) >= offset else None
+        at = self.columns.search("base_offset", offset, "right") - 1
+        return at if at >= 0 and self.columns.value("last_offset", at) >= offset else None
 
     def place(self, row: int) -> tuple[str, int, int]:
         """File, position and size of a batch."""
-        c = self.columns
-        return self.files[int(c["file"][row])], int(c["position"][row]), int(c["size"][row])
+        file, position, size = (self.columns.value(name, row) for name in ("file", "position", "size"))
+        return self.files[file], position, size
 
-    @cached_property
-    def _places(self) -> Ints:
-        places: Ints = np.sort(self.columns["file"] << 40 | self.columns["position"])
-        return places
-
-    def at(self, file: str, positions: Ints) -> Flags:
-        """Which of the places of a file hold one of these batches, shape (n,)."""
-        if file not in self.files or not len(self):
-            return np.zeros(len(positions), np.bool_)
-        wanted = (np.int64(self.files.index(file)) << 40) | positions
-        at = np.minimum(np.searchsorted(self._places, wanted), len(self._places) - 1)
-        found: Flags = self._places[at] == wanted
-        return found
+    def has(self, file: str, position: int) -> bool:
+        """Whether one of these batches begins at a place of a file."""
+        if file not in self.files:
+            return False
+        wanted = self.files.index(file)
+        begin, end = self.columns.search("file", wanted), self.columns.search("file", wanted, "right")
+        while begin < end:  # positions ascend within a file
+            middle = (begin + end) // 2
+            at = self.columns.value("position", middle)
+            if at == position:
+                return True
+            begin, end = (middle + 1, end) if at < position else (begin, middle)
+        return False
 
 
 class Side:
@@ -245,22 +270,17 @@ class Side:
 
 
 def _home(logs: Sequence[LogFile], batches: Callable[[str], FileBatches]) -> Home:
-    parts = list[dict[str, Ints]]()
+    parts = list[Chunk]()
     for number, (file, following) in enumerate(pairwise([*logs, None])):
         assert file is not None
-        found = batches(file.name)
-        base = found["base_offset"]
-        here = found.is_followed & (base >= file.base) & (base - file.base <= INT_MAX)
-        if following is not None:
-            here &= base < following.base
-        part = {name: column[here] for name, column in found.columns.items()}
-        parts.append(part | {"file": np.full(int(here.sum()), number, np.int64)})
-    none = np.zeros(0, np.int64)
-    columns = {name: np.concatenate([none, *(part[name] for part in parts)]) for name in (*_COLUMNS, "file")}
-    bases = columns["base_offset"]
-    if len(bases) > 1 and not (np.diff(bases) > 0).all():
-        ordered = longest_ascent(bases.tolist())
-        columns = {name: column[ordered] for name, column in columns.items()}
+        end = file.base + INT_MAX if following is None else min(following.base - 1, file.base + INT_MAX)
+        for chunk in batches(file.name).columns.chunks:
+            base = chunk.column("base_offset")
+            here = (chunk.column("is_followed") != 0) & (base >= file.base) & (base <= end)
+            parts.extend(chunk.kept(here, file=number))
+    columns = Columns(parts)
+    if any((base[1:] <= base[:-1]).any() for _, (base,) in columns.stretches("base_offset")):
+        columns = columns.take(longest_ascent(columns["base_offset"]))
     return Home([file.name for file in logs], columns, [file.size for file in logs])
 
 

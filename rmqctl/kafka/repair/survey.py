@@ -7,14 +7,14 @@ their neighbours agree: what `verify` blames on a header (offsets, epoch, magic)
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from formats.kafka.record_batch import Attributes
+from formats.kafka.record_batch import Attributes, header_plan
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.kafka.directory.directory import LogFile, Partition
 from rmqctl.kafka.findings.log import (
@@ -35,10 +35,12 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_MISSING,
     SEGMENT_NAME,
 )
-from rmqctl.kafka.log.block import INT_MAX, GapKind, Ints
+from rmqctl.kafka.log.block import INT_MAX, Flags, GapKind, Ints, sequences
 from rmqctl.kafka.log.gaps import kind_of_gap
 from rmqctl.kafka.log.indexes import read_offset_index
-from rmqctl.kafka.verify.splits import NAMES, Headers, read_split, splits_of
+from rmqctl.kafka.log.scan import Extent, scan
+from rmqctl.kafka.repair.columns import Chunk, Columns
+from rmqctl.kafka.verify.splits import Headers, headers_of
 
 HEADER_KINDS = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_MAGIC})
 """What neighbours say of a batch whose CRC is right."""
@@ -148,7 +150,7 @@ class Survey:
 
     Attributes:
         files: the ``.log`` files, ascending; a segment's number is its place here.
-        columns: fields of the sound batches, by name, in log order; ``segment``, ``position``, ``size``, ``magic`` too.
+        columns: fields of the sound batches in log order; ``segment``, ``position``, ``size`` and ``magic`` too.
         damages: in log order.
 
     Args:
@@ -164,57 +166,54 @@ class Survey:
                 blamed.setdefault((finding.file, finding.offset), finding)
         self._blamed = {place for place, finding in blamed.items() if finding.kind in _OUT_OF_ORDER}
         self.damages: list[Damage] = []
-        parts = [self._read(number, file, blamed) for number, file in enumerate(self.files)]
-        names = ("segment", "position", "size", "magic", *NAMES)
-        self.columns: dict[str, Ints] = {
-            name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in names
-        }
+        self.columns = Columns(
+            chunk for number, file in enumerate(self.files) for chunk in self._read(number, file, blamed)
+        )
+        self.damages.sort(key=lambda damage: (damage.segment, damage.begin))
         if any(finding.kind in _OUT_OF_ORDER for finding in blamed.values()):
             self._set_aside(blamed)
 
     def __len__(self) -> int:
-        return len(self.columns["position"])
+        return len(self.columns)
 
-    def _read(self, number: int, file: LogFile, blamed: dict[tuple[str, int], Finding]) -> dict[str, Ints]:
-        kept: list[dict[str, Ints]] = []
-        for split in splits_of(file, records=False):
-            headers = read_split(replace(split, base=None) if self.anywhere else split)
-            places = [
-                at for (name, at), found in blamed.items() if name == file.name and found.kind not in _OUT_OF_ORDER
-            ]
-            sound = headers.crc_ok & ~np.isin(headers.position, places)
-            for row in np.flatnonzero(~sound).tolist():
-                at, whole = int(headers.position[row]), bool(headers.crc_ok[row])
-                finding = blamed.get((file.name, at)) if whole else None
-                kind = BATCH_CRC if finding is None else finding.kind
-                text = "its CRC does not match" if finding is None else finding.message
-                batch = _batch(number, headers, row)
-                self.damages.append(Damage(number, at, batch.end, kind, text, batch, frame_ok=whole))
-            for gap in headers.gaps:
-                kind = kind_of_gap(gap, is_last=number + 1 == len(self.files), growing=False)
-                is_room = gap.why is GapKind.ZERO_TAIL
-                self.damages.append(Damage(number, gap.position, gap.end, kind, gap.detail, is_room=is_room))
-            rows = np.flatnonzero(sound)
-            columns = {name: headers[name][rows] for name in NAMES}
-            columns |= {"position": headers.position[rows], "size": headers.size[rows], "magic": headers.magic[rows]}
-            kept.append(columns | {"segment": np.full(len(rows), number, np.int64)})
-        self.damages.sort(key=lambda damage: (damage.segment, damage.begin))
-        return {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+    def _read(self, number: int, file: LogFile, blamed: dict[tuple[str, int], Finding]) -> Iterator[Chunk]:
+        extent = Extent(file.name, None if self.anywhere else file.base, size=max(file.size, 0))
+        with closing(file.open()) as source:
+            for block in scan(source, extent):
+                yield from self._of_block(number, file, headers_of(block, records=False), blamed)
+
+    def _of_block(
+        self, number: int, file: LogFile, headers: Headers, blamed: dict[tuple[str, int], Finding]
+    ) -> Iterator[Chunk]:
+        places = [at for (name, at), found in blamed.items() if name == file.name and found.kind not in _OUT_OF_ORDER]
+        sound = headers.crc_ok & ~np.isin(headers.position, places)
+        for row in np.flatnonzero(~sound).tolist():
+            at, whole = int(headers.position[row]), bool(headers.crc_ok[row])
+            finding = blamed.get((file.name, at)) if whole else None
+            kind = BATCH_CRC if finding is None else finding.kind
+            text = "its CRC does not match" if finding is None else finding.message
+            batch = _batch(number, headers, row)
+            self.damages.append(Damage(number, at, batch.end, kind, text, batch, frame_ok=whole))
+        for gap in headers.gaps:
+            kind = kind_of_gap(gap, is_last=number + 1 == len(self.files), growing=False)
+            is_room = gap.why is GapKind.ZERO_TAIL
+            self.damages.append(Damage(number, gap.position, gap.end, kind, gap.detail, is_room=is_room))
+        found = headers if sound.all() else headers.take(sound)
+        columns = {"position": found.position, "size": found.size, "magic": found.magic, **found.columns}
+        yield from Columns.packed(columns | {"segment": np.full(len(found), number, np.int64)})
 
     def _set_aside(self, blamed: dict[tuple[str, int], Finding]) -> None:
         """Take batches that are not in place for damage, and those that are blamed although nothing beside them is."""
         keep = np.zeros(len(self), np.bool_)
         keep[self.in_place] = True
         among = self.in_place
-        places = zip(self.columns["segment"].tolist(), self.columns["position"].tolist(), strict=True)
-        found = [blamed.get((self.files[segment].name, position)) for segment, position in places]
+        found = {row: finding for place, finding in blamed.items() if (row := self._row_at(*place)) is not None}
         beside = keep.copy()
         beside[1:] &= keep[:-1]
         beside[:-1] &= keep[1:]
-        for row in np.flatnonzero(~keep | beside).tolist():
-            finding, batch = found[row], self.batch(row)
-            if keep[row] and (finding is None or finding.kind not in _OUT_OF_ORDER):
-                continue
+        doubtful = {row for row, finding in found.items() if beside[row] and finding.kind in _OUT_OF_ORDER}
+        for row in sorted({*np.flatnonzero(~keep).tolist(), *doubtful}):
+            finding, batch = found.get(row), self.batch(row)
             text = (
                 f"offsets {batch.base_offset} to {batch.last_offset} are out of order"
                 if finding is None
@@ -224,7 +223,7 @@ class Survey:
                 text = f"the batch of {batch.base_offset} to {batch.last_offset} stands in the log twice"
             kind, keep[row] = BATCH_OFFSET_ORDER if finding is None else finding.kind, False
             self.damages.append(Damage(batch.segment, batch.position, batch.end, kind, text, batch, frame_ok=True))
-        self.columns = {name: column[keep] for name, column in self.columns.items()}
+        self.columns = self.columns.take(np.flatnonzero(keep))
         self.damages.sort(key=lambda damage: (damage.segment, damage.begin))
 
     @cached_property
@@ -233,17 +232,14 @@ class Survey:
 
         Batches that follow some which other segments contradict are left out with these: they are of another log.
         """
-        c, bases = self.columns, np.array([file.base for file in self.files], np.int64)
-        base, last, own = c["base_offset"], c["last_offset"], c["segment"]
-        if not len(base):
-            return np.zeros(0, np.int64)
-        following = np.append(bases[1:], np.iinfo(np.int64).max)
-        fits = (base >= bases[own]) & (last - bases[own] <= INT_MAX) & (base < following[own]) & (last >= base)
+        c, names = self.columns, ("base_offset", "last_offset", "segment")
+        if all(self._fit(*part).all() and (part[0][1:] > part[1][:-1]).all() for _, part in c.stretches(*names)):
+            return np.arange(len(self))
+        base, last, own = (c[name] for name in names)
+        fits = self._fit(base, last, own)
         rows = np.flatnonzero(fits)
         weight = 2 * np.maximum(last - base + 1, 1)
-        if self._blamed:
-            places = zip(own.tolist(), c["position"].tolist(), strict=True)
-            weight -= [(self.files[segment].name, at) in self._blamed for segment, at in places]
+        weight[[row for place in self._blamed if (row := self._row_at(*place)) is not None]] -= 1
         chain = rows[_heaviest_ascent(base[rows], last[rows], weight[rows])]
         touches = (base[1:] == last[:-1] + 1) & (own[1:] == own[:-1])
         touches &= c["position"][1:] == c["position"][:-1] + c["size"][:-1]
@@ -254,29 +250,53 @@ class Survey:
         foreign = [row for row in outside.tolist() if self.twin_of(self.batch(row), among=chain) is None]
         return chain[~np.isin(run[chain], run[foreign])] if foreign else chain
 
+    def _fit(self, base: Ints, last: Ints, own: Ints) -> Flags:
+        """Which batches have offsets of their segments, shape (n,).
+
+        Args:
+            own: numbers of their segments.
+        """
+        bases = np.array([file.base for file in self.files], np.int64)
+        following = np.append(bases[1:], np.iinfo(np.int64).max)
+        fits: Flags = (base >= bases[own]) & (last - bases[own] <= INT_MAX) & (base < following[own]) & (last >= base)
+        return fits
+
     def batch(self, row: int) -> Batch:
         """Return a sound batch by its row."""
-        return Batch(*(int(self.columns[name][row]) for name in (*_FIRST, *_REST)))
+        return Batch(*(self.columns.value(name, row) for name in (*_FIRST, *_REST)))
+
+    def batches(self, rows: Ints) -> Iterator[Batch]:
+        """Yield sound batches by their rows, ascending."""
+        return (Batch(*fields) for fields in self.columns.rows((*_FIRST, *_REST), rows))
 
     def around(self, segment: int, position: int) -> tuple[Batch | None, Batch | None]:
         """Return the sound batches before and after a place."""
-        at = int(np.searchsorted(self._places, _place(segment, position)))
+        at = self.row_from(segment, position)
         before = self.batch(at - 1) if at else None
         return before, self.batch(at) if at < len(self) else None
 
-    @cached_property
-    def _places(self) -> Ints:
-        places: Ints = (self.columns["segment"] << 32) | self.columns["position"]
-        return places
+    def row_from(self, segment: int, position: int) -> int:
+        """Return the row of the first sound batch at a place or after it."""
+        low, high = (self.columns.search("segment", segment, side) for side in ("left", "right"))
+        return low + bisect_left(range(low, high), position, key=lambda row: self.columns.value("position", row))
+
+    def _row_at(self, file: str, position: int) -> int | None:
+        """Return the row of the sound batch that begins at a place of a file."""
+        segment = next((number for number, one in enumerate(self.files) if one.name == file), None)
+        row = len(self) if segment is None else self.row_from(segment, position)
+        is_there = row < len(self) and self.columns.value("position", row) == position
+        return row if is_there and self.columns.value("segment", row) == segment else None
 
     @cached_property
     def misses_offsets(self) -> bool:
         """Whether offsets are missing in or between batches that touch, as compaction leaves them."""
-        c = self.columns
-        short = (c["magic"] >= 2) & (c["records_count"] < c["last_offset"] - c["base_offset"] + 1)
-        short &= c["attributes"] & Attributes.CONTROL == 0
-        touch = (c["segment"][1:] == c["segment"][:-1]) & (c["position"][1:] == c["position"][:-1] + c["size"][:-1])
-        return bool(short.any() or (touch & (c["base_offset"][1:] != c["last_offset"][:-1] + 1)).any())
+        names = "base_offset", "last_offset", "segment", "position", "size", "magic", "records_count", "attributes"
+        for _, (base, last, own, position, size, magic, count, attributes) in self.columns.stretches(*names):
+            short = (magic >= 2) & (count < last - base + 1) & (attributes & Attributes.CONTROL == 0)
+            touch = (own[1:] == own[:-1]) & (position[1:] == position[:-1] + size[:-1])
+            if short.any() or (touch & (base[1:] != last[:-1] + 1)).any():
+                return True
+        return False
 
     def raw(self, segment: int, begin: int, end: int) -> bytes:
         """Bytes of a segment."""
@@ -356,9 +376,7 @@ def _batch(segment: int, headers: Headers, row: int) -> Batch:
     )
 
 
-def is_borne_out(
-    index: LogFile | None, base: int, columns: Mapping[str, Ints], besides: int | None = None
-) -> bool | None:
+def is_borne_out(index: LogFile | None, base: int, columns: Columns, besides: int | None = None) -> bool | None:
     """Whether most entries of an offset index lead to batches that have their offsets.
 
     None where few do, as where bytes were put in, or it has fewer than two: one may be damaged itself.
@@ -368,7 +386,7 @@ def is_borne_out(
         columns: of the whole batches of its log, ascending by position.
         besides: position whose entry does not count.
     """
-    if index is None or not len(columns["position"]):
+    if index is None or not len(columns):
         return None
     with closing(index.open()) as source:
         found = read_offset_index(source)
@@ -376,7 +394,7 @@ def is_borne_out(
     positions, offsets = found.positions[counts], found.offsets(base)[counts]
     if not len(positions):
         return None
-    at = np.minimum(np.searchsorted(columns["position"], positions), len(columns["position"]) - 1)
+    at = np.minimum(np.searchsorted(columns["position"], positions), len(columns) - 1)
     leads = columns["position"][at] == positions
     leads &= (columns["base_offset"][at] <= offsets) & (offsets <= columns["last_offset"][at])
     if 2 * leads.sum() >= len(positions):
@@ -384,11 +402,46 @@ def is_borne_out(
     return None if leads.any() or len(positions) < 2 else False
 
 
-def longest_ascent(numbers: Sequence[int]) -> Ints:
+def is_in_sequence(data: bytes, columns: Columns, before: int, after: int) -> bool:
+    """Whether a batch of magic 2 has an epoch and sequence numbers between those that its producer gave around it.
+
+    True where it has no producer, or no other batch has that one (`ProducerAppendInfo.checkProducerEpoch`,
+    ``checkSequence``).
+
+    Args:
+        before, after: the others are the rows in front of the one, and those from the other on.
+    """
+    head = header_plan().unpack_from(data)[0]
+    first, last = head["base_sequence"], int(sequences(head["base_sequence"], head["last_offset_delta"]))
+    if head["producer_id"] < 0:
+        return True
+    mine, epoch = columns["producer_id"] == head["producer_id"], columns["producer_epoch"]
+    low, high = _beside(mine, before, after)
+    if any(epoch[row] > head["producer_epoch"] for row in low) or any(
+        epoch[row] < head["producer_epoch"] for row in high
+    ):
+        return False
+    if first < 0:
+        return True
+    low, high = _beside(mine & (epoch == head["producer_epoch"]) & (columns["base_sequence"] >= 0), before, after)
+    steps = [first - columns.value("last_sequence", row) for row in low]
+    steps += [columns.value("base_sequence", row) - last for row in high]
+    return all(0 < step & INT_MAX < 1 << 30 for step in steps)  # they wrap
+
+
+def _beside(wanted: Flags, before: int, after: int) -> tuple[list[int], list[int]]:
+    """Return the last row that is wanted in front of one, and the first from another on, if there are such."""
+    rows = np.flatnonzero(wanted)
+    return rows[rows < before][-1:].tolist(), rows[rows >= after][:1].tolist()
+
+
+def longest_ascent(numbers: Ints) -> Ints:
     """Places of the longest sequence of numbers that ascends."""
+    if (numbers[1:] > numbers[:-1]).all():
+        return np.arange(len(numbers))
     ends, rows = list[int](), list[int]()
     before = np.full(len(numbers), -1, np.int64)
-    for row, number in enumerate(numbers):
+    for row, number in enumerate(numbers.tolist()):
         at = bisect_left(ends, number)
         before[row] = rows[at - 1] if at else -1
         ends[at : at + 1], rows[at : at + 1] = [number], [row]
@@ -424,7 +477,3 @@ def _heaviest_ascent(base: Ints, last: Ints, weight: Ints) -> Ints:
         found.append(row)
         row = int(before[row])
     return np.array(found[::-1], np.int64)
-
-
-def _place(segment: int, position: int) -> int:
-    return segment << 32 | position

@@ -271,7 +271,7 @@ def coordinator_says(
     if decided is not None and decided.state in _COMMITS:
         if decided is latest and latest.state == "PrepareCommit":
             return True, f"{coordinator} has committed it: a broker that starts writes its COMMIT marker"
-        mine = [survey.batch(row) for row in np.flatnonzero(survey.columns["producer_id"] == producer).tolist()]
+        mine = list(survey.batches(np.flatnonzero(survey.columns["producer_id"] == producer)))
         if _is_after(decided, noted, key, mine, replay):
             late = f"the last commit of {latest.transactional_id} has its marker here"
             return False, f"{late}; what is open was written after it"

@@ -69,11 +69,13 @@ class Looked:
     """What was found in a partition; the numbers are there once the findings were read.
 
     Attributes:
+        whole: records of batches whose CRCs match.
         end: the offset after its last batch, None where that is not to be trusted.
     """
 
     findings: Iterable[Finding] = ()
     records: int = 0
+    whole: int = 0
     end: int | None = None
 
 
@@ -227,7 +229,7 @@ class Verification:
         held: list[Finding] = []
         for segment in segments:
             yield from self._segment(segment, check, producers, results, held, is_last=segment is segments[-1])
-        looked.records = check.records
+        looked.records, looked.whole = check.records, check.whole
         yield from check.finish(log)
         if not check.damaged:  # else what is beyond the end may well be what was lost
             looked.end = check.end_offset
@@ -301,7 +303,7 @@ class Verification:
         found = list(state.check_partition_files(log, self.image, is_gone=False))
         if self.options.cross:
             found += state.check_epochs(log, sound)
-        return Looked(found, sound.records, sound.end_offset)
+        return Looked(found, sound.records, sound.records, sound.end_offset)
 
     # --- reading --------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class LogCheck:
         damaged: any damage was met in the log, so state replayed from it is not to be trusted.
         misses: records may be missing, in holes or under the batches with which repair bridges damage: what was derived
             from the whole log knows more than what is replayed from there on.
-        batches, records: counted.
+        batches, records, whole: counted; of the whole ones those of batches whose CRCs match.
         epochs: leader epochs of the batches: epoch and the first offset with it, ascending.
     """
 
@@ -107,6 +107,7 @@ class LogCheck:
     misses: bool = False
     batches: int = 0
     records: int = 0
+    whole: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list)
     _thinned: bool = False
     _runs: list[_Run] = field(default_factory=list)
@@ -438,6 +439,7 @@ class LogCheck:
         self.batches += len(headers)
         counts = np.clip(headers["records_count"], 0, None)
         self.records += int(counts.sum())
+        self.whole += int(counts[sound].sum())
         modern = sound & (headers.magic >= 2)
         self.legacy |= bool((headers.magic < 2).any())
         self.compacted = self.compacted or are_thinned(headers)

@@ -36,7 +36,7 @@ from rmqctl.kafka.log.records import Records, records_of
 from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.text import instant
 
-SPLIT_SIZE = 64 << 20
+SPLIT_SIZE = 32 << 20
 """Bytes of a segment that one process works on at a time."""
 NAMES = (
     "base_offset",

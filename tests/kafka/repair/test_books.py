@@ -427,3 +427,15 @@ def test_what_a_start_cuts_is_named(release: str, variant: str, tmp_path: Path) 
     assert books.problems == []
     named = {name for step in found.steps for name in step.gives_up if "@" in name}
     assert bool(named) == bool(books.given_up)
+
+
+def test_whole_records_before_are_those_of_all_the_directory(place: Place, tmp_path: Path) -> None:
+    path, (at, data) = place.plain[0], place.batches(place.plain[0])[3]
+    changed = bytearray(path.read_bytes())
+    changed[at + len(data) - 1] ^= 0x55
+    path.write_bytes(changed)
+    logs = list(place.root.glob("*/*.log"))
+    whole = sum(int.from_bytes(one[57:61], "big") for log in logs for _, one in place.batches(log))
+    repair = plan_repair(opened(place.root), RepairOptions(RELEASE), tmp_path)
+    assert repair.books is not None
+    assert (repair.books.whole_before, repair.books.balances) == (whole, True)

@@ -42,7 +42,7 @@ class Bench:
         self.path = room / topic / self.name
         self.path.parent.mkdir(parents=True)
         self.path.write_bytes(self.data)
-        (room / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=AbCdEfGhQxSTU-V_wXyZ01\n")
+        (room / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=AbCdEfGhQxSTU-V_wXyZ01\n")
         survey = Survey(self._partition())
         self.batches = [(survey.batch(row).position, survey.batch(row).end) for row in range(len(survey))]
 
@@ -170,7 +170,7 @@ def _repaired(root: Path, data: bytes, beside: Mapping[str, bytes] = NOTHING) ->
     for made in (path.parent, staged):
         made.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=AbCdEfGhQxSTU-V_wXyZ01\n")
+    (root / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=AbCdEfGhQxSTU-V_wXyZ01\n")
     for name, content in beside.items():
         (root / name).write_bytes(content)
     repair = plan_repair(opened(root), RepairOptions(Release(4, 1, 0)), staged)
