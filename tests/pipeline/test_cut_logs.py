@@ -268,3 +268,18 @@ def test_an_export_keeps_partitions_that_are_gone(directory: Path, tmp_path: Pat
     offset = cut(directory, partition="z-zstd-0")
     with pytest.raises(Refused, match=f"z-zstd-0 ends at {offset} now"):
         export("kafkalog", directory, out, work, incremental=True)
+
+
+# --- no false alarms --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*golden.NAMES, *golden.KAFKA_NAMES])
+def test_a_log_as_it_is_has_not_changed(name: str) -> None:
+    """Whatever its end looks like, crashed, compacted or with open transactions, and wherever it was read up to."""
+    format = "rocketmq" if name in golden.NAMES else "kafkalog"
+    for options in [{}] if format == "rocketmq" else [{}, {"readCommitted": "true"}]:
+        log = tables_of(format, {"path": str(golden.pristine(name)), **options}).log()
+        begin, ends = log.begin(), [log.end(), log.end(growing=False)]
+        for places in [begin, *ends, *(log.end(begin, size) for size in (1, 5_000, 200_000))]:
+            assert log.changes(places, log.marks(places)) == []
+            assert log.changes(places, {}) == []
