@@ -15,6 +15,7 @@ from commands._types import LocalPath, refuse
 
 if TYPE_CHECKING:
     from rmqctl.repair import Applied
+    from rmqctl.repair.execute import CountWhole
     from rmqctl.repair.journal import Journal
 
 _DOING = {"undo": "taking back", "redo": "making the changes again, by taking back", "resume": "finishing"}
@@ -93,7 +94,7 @@ def command(
     if shown_before:
         _show(found, verb, out, dry_run=False)
     ask("Carry this out?", yes)
-    applied = _run(path, forwards, force, outside)
+    applied = _run(path, found.changes.root, forwards, force, outside)
     if not shown_before:
         _show(found, verb, out, applied, dry_run=False)
     close(applied)
@@ -108,13 +109,26 @@ def _directory(path: Path) -> Path:
     return path.absolute().parent if (path / JOURNAL).exists() else path
 
 
-def _run(path: Path, forwards: bool, force: bool, outside: tuple[Path, ...]) -> Applied:
+def _run(path: Path, root: str, forwards: bool, force: bool, outside: tuple[Path, ...]) -> Applied:
     from rmqctl.repair import resume, undo
 
     with progress("finishing" if forwards else "taking back", None) as advance:
         if forwards:
             return resume(path, outside=outside, advance=advance)
-        return undo(path, force=force, outside=outside, advance=advance)
+        return undo(path, force=force, outside=outside, count=_counter(root), advance=advance)
+
+
+def _counter(root: str) -> CountWhole | None:
+    """Return what counts the whole records of a store; None where nothing shows of which family it is."""
+    import rmqctl
+    from rmqctl.errors import RmqctlError
+    from rmqctl.store import Store
+
+    try:
+        store = rmqctl.open(root)
+    except RmqctlError:
+        return None
+    return store.whole_records if isinstance(store, Store) else None
 
 
 def _show(found: Journal, verb: str, out: Output, applied: Applied | None = None, *, dry_run: bool = True) -> None:
@@ -138,5 +152,6 @@ def _show(found: Journal, verb: str, out: Output, applied: Applied | None = None
         document |= {
             "undo_journal": str(applied.journal) if applied.journal else None,
             "complaints": list(applied.complaints),
+            "books": applied.books,
         }
     out.document(document)

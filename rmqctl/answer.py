@@ -281,6 +281,7 @@ class Proposal(Answer):
             outside=(*self.outside, *self.intent.outside),
             verify=self.check,
             lock=self.lock,
+            books=self.books,
             advance=advance,
         )
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rmqctl.producing import Produced, ProduceRequest
     from rmqctl.release import Release
     from rmqctl.repair import Applied
+    from rmqctl.repair.books import Stretches
     from rmqctl.tables import Tables
 
 A = TypeVar("A")
@@ -542,7 +543,16 @@ class Store(Asked):
         journal = repair.choose_journal(Path(self.root), redo=redo)
         if resume:
             return repair.resume(journal, outside=intent.outside)
-        return repair.undo(journal, force=intent.force, outside=intent.outside)
+        return repair.undo(journal, force=intent.force, outside=intent.outside, count=self.whole_records)
+
+    def whole_records(self, file: str, stretches: Stretches | None) -> int | None:
+        """Count the whole records of a file that have a byte in some parts of it; None for a file that is unknown.
+
+        Args:
+            file: its name, relative to the root.
+            stretches: begin and end of the parts in bytes, ascending; None: all of it.
+        """
+        raise NotImplementedError
 
     def produce(self, request: ProduceRequest) -> Produced:
         """Write messages into the store by the engine of its family; see `rmqctl.opening.produce` for new stores."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.answer import Proposal
 from rmqctl.errors import WrongUsage
-from rmqctl.files.tree import Tree
+from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.filters import Filters
 from rmqctl.kafka.directory.directory import (
     LogDirectories,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rmqctl.kafka.state.replicas import Replicas
     from rmqctl.producing import Produced, ProduceRequest
     from rmqctl.release import Release
+    from rmqctl.repair.books import Stretches
     from rmqctl.tables import Tables
 
 _LARGE, _MANY = 128 << 20, 2_000
@@ -98,6 +99,11 @@ class KafkaStore(_Family, Store):
         if not isinstance(other, KafkaStore) or self.selection or other.selection:
             return False
         return are_of_one_broker(self.logs.directories, other.logs.directories)
+
+    def whole_records(self, file: str, stretches: Stretches | None) -> int | None:
+        from rmqctl.kafka.repair.sides import whole_records
+
+        return whole_records(LocalTree(self.root), file, stretches)
 
     def _processes(self, wanted: int | None) -> int:
         """Return the number of processes that share the logs."""

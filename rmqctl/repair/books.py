@@ -17,7 +17,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -115,6 +115,10 @@ class Ledger(Protocol):
         ...
 
 
+Count = tuple[str, Stretches | None, int]
+"""A file, parts of it (None: all), and how many whole records have a byte in them."""
+
+
 @dataclass(slots=True)
 class Books:
     """Records before and after a plan, counted in messages.
@@ -134,6 +138,7 @@ class Books:
         unproven: places that records name which were not there before and which nothing proves.
         gives_up: names of the records that a copy has not.
         by_queue: of the messages that are given up or replaced by placeholders, how many each queue or partition loses.
+        before, after: what was read on each side and has whole records.
     """
 
     whole_before: int = 0
@@ -149,6 +154,8 @@ class Books:
     unproven: set[int] = field(default_factory=set)
     gives_up: list[str] = field(default_factory=list)
     by_queue: Counter[str] = field(default_factory=Counter)
+    before: list[Count] = field(default_factory=list)
+    after: list[Count] = field(default_factory=list)
 
     @property
     def by_topic(self) -> dict[str, int]:
@@ -186,6 +193,10 @@ class Books:
             "balances": self.balances,
         }
 
+    def for_journal(self) -> dict[str, Any]:
+        """Return what a journal keeps of them, so that whoever takes the plan back can count again."""
+        return {"plan": self.document(), "turns": 0, "before": self.before, "after": self.after}
+
     def sentence(self) -> str:
         """Return the one line of a table."""
         parts = [f"{self.whole_before:,} whole before", f"{self.kept:,} kept"]
@@ -209,6 +220,54 @@ class Books:
         if self.balances:
             return None
         return Refused(f"the books of this plan do not balance: {named(self.problems)}; nothing was changed")
+
+
+def turned(kept: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what the journal of a run keeps that takes back the run of a journal; None where that keeps nothing."""
+    if kept is None:
+        return None
+    return {"plan": kept["plan"], "turns": kept["turns"] + 1, "before": kept["after"], "after": kept["before"]}
+
+
+def recounted(
+    kept: Mapping[str, Any], count: Callable[[str, Stretches | None], int | None]
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """Hold a store after a run to the books that its journal keeps.
+
+    Args:
+        count: counts the whole records of a file of the store that have a byte in some parts of it; None where it does
+            not know the file, as one of a log elsewhere that only a configuration names.
+
+    Returns:
+        The object ``books`` of JSON, for the run that was carried out, None where not all could be counted; and what
+        does not balance, a sentence each.
+    """
+    problems = list[str]()
+    for file, stretches, number in kept["after"]:
+        now = count(file, None if stretches is None else [(begin, end) for begin, end in stretches])
+        if now is None:
+            return None, []
+        if now != number:
+            problems.append(f"{file} has {now:,} whole records where it was changed, and had {number:,}")
+    plan = dict(kept["plan"])
+    if kept["turns"] % 2:
+        plan |= {
+            "whole_before": sum(plan[name] for name in ("kept", "moved", "placeholders", "healed")),
+            "garbage": plan["placeholders"],
+            "given_up": plan["healed"],
+            "placeholders": 0,
+            "healed": plan["given_up"] + plan["garbage"],
+        }
+    return plan | {"balances": not problems}, problems
+
+
+def outermost(records: Iterable[WholeRecord]) -> Iterator[WholeRecord]:
+    """Yield records, ascending; what lies inside a whole one is what its message says, and no record."""
+    end = -1
+    for record in records:
+        if record.end > end:
+            end = record.end
+            yield record
 
 
 def balance(
@@ -381,16 +440,16 @@ class _Judge:
         """Walk both sides of a file together; what is the same at the same place needs no memory."""
         old, new = self._side(self.before, pair.before, pair), self._side(self.after, pair.after, pair)
         self._pairs.append(pair)
-        was, now, homes, same = next(old, None), next(new, None), 0, 0
+        was, now, homes, same, olds, news = next(old, None), next(new, None), 0, 0, 0, 0
         while was is not None or now is not None:
             first = min(record.position for record in (was, now) if record is not None)
             one = was if was is not None and was.position == first else None
             other = now if now is not None and now.position == first else None
             if one is not None:
                 self._count(one)
-                was = next(old, None)
+                was, olds = next(old, None), olds + 1
             if other is not None:
-                now, homes = next(new, None), homes + other.is_at_home
+                now, homes, news = next(new, None), homes + other.is_at_home, news + 1
             if one is not None and other is not None and _is_same(one, other):
                 same += 1
                 if other.is_at_home and not one.is_at_home:  # its file has got the name that it says
@@ -400,18 +459,17 @@ class _Judge:
                 self._note_gone(one)
             if other is not None:
                 self._note_new(other)
+        if olds or news:
+            self.books.before += [(pair.before, pair.stretches, olds)] if pair.before else []
+            self.books.after += [(pair.after, pair.stretches, news)] if pair.after else []
         if same and not homes and pair.before != pair.after:
             self.books.problems.append(
                 f"{pair.before} gets the name {pair.after}, and none of its {same:,} records so says"
             )
 
     def _side(self, tree: Tree, file: str, pair: _Pair) -> Iterator[WholeRecord]:
-        """Yield the records of one side; what lies inside a whole one is what its message says, and no record."""
-        end = -1
-        for record in self.ledger.whole(tree, file, pair.stretches) if file else ():
-            if record.end > end:
-                end = record.end
-                yield record
+        """Yield the records of one side."""
+        return outermost(self.ledger.whole(tree, file, pair.stretches) if file else ())
 
     def _count(self, record: WholeRecord) -> None:
         if record.is_at_home:

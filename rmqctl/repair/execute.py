@@ -8,16 +8,18 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
 from rmqctl.files.lock import LockHeldError, holding
 from rmqctl.files.new_files import sync_tree
 from rmqctl.files.writing import FileLayer
 from rmqctl.repair.applying import Applier, differences
+from rmqctl.repair.books import Books, Stretches, recounted, turned
 from rmqctl.repair.changes import changes_of
 from rmqctl.repair.edits import Changes, Plan
 from rmqctl.repair.history import lineage
@@ -53,6 +55,8 @@ from rmqctl.repair.write_journal import check_directory, check_names, check_room
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 Verify = Callable[[], Sequence[str]]
 """Looks at the changed store and says what is still wrong, a sentence each."""
+CountWhole = Callable[[str, Stretches | None], int | None]
+"""Counts the whole records of a file of the store that have a byte in some parts of it; None where it is unknown."""
 Advance = Callable[[int], None]
 """Called with the bytes written since its last call."""
 
@@ -67,6 +71,7 @@ class Applied:
         complaints: what the check afterwards still found, a sentence each.
         is_undone: the store is as it was before this journal.
         outside: directories outside the store that the user let it change.
+        books: of what was taken back, as JSON has them; None where its journal keeps none.
     """
 
     journal: Path | None
@@ -75,6 +80,7 @@ class Applied:
     complaints: tuple[str, ...] = ()
     is_undone: bool = False
     outside: tuple[str, ...] = ()
+    books: Mapping[str, Any] | None = None
 
     @property
     def undo_command(self) -> str:
@@ -93,6 +99,7 @@ class NewRun:
         reverses: the journal that they take back.
         lock_is_new: the store had no lock file.
         outside: directories outside the store that may be changed.
+        books: what the journal keeps of them, see `rmqctl.repair.books.Books.for_journal`.
     """
 
     changes: Changes
@@ -102,6 +109,7 @@ class NewRun:
     reverses: Path | None = None
     lock_is_new: bool = False
     outside: tuple[str, ...] = ()
+    books: Mapping[str, Any] | None = None
 
 
 def begin_run(start: NewRun, layer: FileLayer, verify: Verify | None, advance: Advance) -> Applied:
@@ -142,6 +150,7 @@ def _written(start: NewRun, place: Reserved, layer: FileLayer, advance: Advance)
             beside=start.base == default_directory(Path(start.changes.root)),
             lock_is_new=start.lock_is_new,
             outside=start.outside,
+            **({"books": start.books} if start.books is not None else {}),
         )
     except (OSError, KeyboardInterrupt):
         place.give_up(layer)
@@ -303,6 +312,7 @@ def apply(
     layer: FileLayer | None = None,
     lock: str = "lock",
     lock_is_held: bool = False,
+    books: Books | None = None,
     advance: Advance = lambda size: None,
 ) -> Applied:
     """Carry out a plan, so that it can be taken back, and gone on with after a kill at any instruction.
@@ -315,6 +325,7 @@ def apply(
         layer: what carries out requests.
         lock: name of the store's lock file: ``lock``, Kafka: ``.lock``.
         lock_is_held: the caller holds it already, as an engine does.
+        books: of the plan; the journal keeps them, and what takes it back is held to them.
         advance: called with the bytes written to journal and store.
 
     Raises:
@@ -324,7 +335,7 @@ def apply(
         IOFailure: the system refused a request; the message says whether everything was taken back.
     """
     layer = layer or FileLayer()
-    root = Path(os.path.realpath(plan.root))
+    root, kept = Path(os.path.realpath(plan.root)), None if books is None else books.for_journal()
     with nullcontext(enter_result=False) if lock_is_held else _held(root, lock) as is_new:
         refuse_pending(root)
         base = _base(root, journal_dir)
@@ -334,7 +345,7 @@ def apply(
             if not changes.files and not changes.directories:
                 return Applied(None, plan.title)
             _settle(root, outside, layer)
-            start = NewRun(changes, base, name, force=force, lock_is_new=is_new, outside=_real(outside))
+            start = NewRun(changes, base, name, force, None, is_new, _real(outside), kept)
             with suppress(NameTaken):
                 return begin_run(start, layer, verify, advance)
 
@@ -368,6 +379,7 @@ def undo(
     force: bool = False,
     outside: Sequence[str | Path] = (),
     verify: Verify | None = None,
+    count: CountWhole | None = None,
     layer: FileLayer | None = None,
     advance: Advance = lambda size: None,
 ) -> Applied:
@@ -379,6 +391,7 @@ def undo(
         force: go on although other files of the store changed since, or too little room seems free;
             never when a file that the journal itself changed is another now.
         outside: as with :func:`apply`; what the journal itself says of it does not count.
+        count: by it the whole records in what was changed are counted once more, and held to the books of the journal.
 
     Raises:
         Refused: files changed since (they are named); the journal was taken back already, is damaged, or
@@ -388,8 +401,9 @@ def undo(
     layer = layer or FileLayer()
     with _opened(journal) as found:
         check_undo(found, force=force, outside=outside)
+        books = turned(found.header.get("books"))
         if found.state in PENDING:
-            return take_back(found, layer, advance)
+            return _recounted(take_back(found, layer, advance), books, count)
         changes = found.changes.reversed(_title(found))
         lock_is_new = bool(found.header.get("lock_is_new"))
         while True:
@@ -401,9 +415,18 @@ def undo(
                 reverses=found.path,
                 lock_is_new=lock_is_new,
                 outside=_real(outside),
+                books=books,
             )
             with suppress(NameTaken):
-                return begin_run(start, layer, verify, advance)
+                return _recounted(begin_run(start, layer, verify, advance), books, count)
+
+
+def _recounted(applied: Applied, books: Mapping[str, Any] | None, count: CountWhole | None) -> Applied:
+    """Hold what was taken back to the books."""
+    if books is None or count is None:
+        return applied
+    document, problems = recounted(books, count)
+    return replace(applied, books=document, complaints=(*applied.complaints, *problems))
 
 
 def _title(found: Journal) -> str:

@@ -183,7 +183,8 @@ def write_journal(
         place: the directory that was taken for it.
         reverses: the journal whose changes these take back; its data serve both.
         facts: further keys of the header: ``beside``, whether its place says which store is meant;
-            ``lock_is_new``, whether the store had no lock file; ``outside``, directories elsewhere that may be changed.
+            ``lock_is_new``, whether the store had no lock file; ``outside``, directories elsewhere that may be changed;
+            ``books``, see `rmqctl.repair.books.Books.for_journal`.
 
     Raises:
         OSError: it could not be written; nothing of the store has changed.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmqctl.arrow import ArrowTable
     from rmqctl.producing import Produced, ProduceRequest
     from rmqctl.release import Release
+    from rmqctl.repair.books import Stretches
     from rmqctl.rocketmq.tables.tables import RocketMQTables
 
 
@@ -119,6 +120,11 @@ class RocketMQ(_Family, Store):
     @property
     def size(self) -> int:
         return sum(f.size for f in self.files.log_files)
+
+    def whole_records(self, file: str, stretches: Stretches | None) -> int | None:
+        from rmqctl.rocketmq.repair.books import whole_records
+
+        return whole_records(self.files, file, stretches)
 
     # --- looking ------------------------------------------------------------------------------------
 

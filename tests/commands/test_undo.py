@@ -22,6 +22,7 @@ from fixtures import golden
 from rmqctl.answer import Proposal
 from rmqctl.errors import NotAStore, Refused
 from rmqctl.repair import Create, Overwrite, Plan, Step, apply, pending, refuse_pending
+from rmqctl.repair.journal_directory import line_of, rows_of
 from rmqctl.rocketmq.verbs.planning import annotate
 from tests.repair.faults import CountingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import make_store, rich_plan, state_of
@@ -315,3 +316,49 @@ def test_every_writing_command_stops_at_a_broken_off_run(tmp_path: Path, name: s
         result = run(name, root, *options)
         assert isinstance(result.exception, Refused), (result.exception, result.output)
         assert f"rmqctl undo {pending(root)} --resume" in str(result.exception)
+
+
+# --- held to the books ------------------------------------------------------------------------------------
+
+
+def damaged(family: str, room: Path) -> Path:
+    """A golden store of a family with a byte of a body in the middle turned over."""
+    root = golden.unpack("5.3.3-clean" if family == "rocketmq" else "4.3.1-clean", room)
+    logs = root.glob("commitlog/*" if family == "rocketmq" else "plain-none-0/*.log")
+    path = max(logs, key=lambda log: len(log.read_bytes().rstrip(b"\0")))
+    data = bytearray(path.read_bytes())
+    data[len(data.rstrip(b"\0")) // 2] ^= 0x55
+    path.write_bytes(data)
+    return root
+
+
+@pytest.mark.parametrize("family", ["rocketmq", "kafka"])
+def test_undo_and_redo_are_held_to_the_books(family: str, tmp_path: Path) -> None:
+    root = damaged(family, tmp_path)
+    plan = json.loads(run("repair", root, "--apply", "-o", "json").stdout)["summary"]["books"]
+    assert plan["balances"]
+    back = json.loads(run("undo", root, "-o", "json").stdout)
+    assert back["complaints"] == []
+    assert back["books"] == plan | {
+        "whole_before": plan["kept"] + plan["moved"] + plan["placeholders"] + plan["healed"],
+        "garbage": plan["placeholders"], "given_up": plan["healed"], "placeholders": 0,
+        "healed": plan["given_up"] + plan["garbage"],
+    }  # fmt: skip
+    forth = json.loads(run("undo", root, "--redo", "-o", "json").stdout)
+    assert (forth["complaints"], forth["books"]) == ([], plan)
+
+
+@pytest.mark.parametrize("family", ["rocketmq", "kafka"])
+def test_an_undo_that_does_not_meet_the_books_says_so(family: str, tmp_path: Path) -> None:
+    """What is counted is what lies there, not what the journal says."""
+    root = damaged(family, tmp_path)
+    run("repair", root, "--apply", "-o", "json")
+    journal = root.with_name(f"{root.name}.rmqctl-journal") / "0001" / "journal.jsonl"
+    first, rest = journal.read_bytes().split(b"\n", 1)
+    row = next(rows_of(first + b"\n"))
+    row["books"]["before"][0][2] += 1
+    journal.write_bytes(line_of(row, 0) + rest)
+    found = run("undo", root, "-o", "json")
+    shown = json.loads(found.stdout)
+    assert found.exit_code == 1 and not shown["books"]["balances"]
+    assert "whole records where it was changed" in shown["complaints"][0]

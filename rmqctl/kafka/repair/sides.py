@@ -89,6 +89,20 @@ class FileBatches:
         return np.unique(np.concatenate([np.zeros(0, np.int64), *rows]))
 
 
+def whole_records(tree: Tree, file: str, stretches: Stretches | None) -> int | None:
+    """Count the whole batches of a file that have a byte in some parts of it, and lie in no other one.
+
+    None where it is not there.
+    """
+    if not is_log(file) or tree.stat(file) is None:
+        return None
+    found, number, end = batches_in(tree, file), 0, -1
+    for position, size in found.columns.rows(("position", "size"), found.overlapping(stretches)):
+        if position + size > end:
+            number, end = number + 1, position + size
+    return number
+
+
 def batches_in(tree: Tree, file: str) -> FileBatches:
     """Find the whole batches of a file at any byte of it; a file that cannot be read has none."""
     parts, torn, breaks = list[Chunk](), list[Torn](), list[int]()

@@ -18,7 +18,7 @@ from formats.rocketmq.property_crc import SIZE, property_crc, stored_property_cr
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Tree
 from rmqctl.findings import Finding
-from rmqctl.repair.books import Books, Stretches, WholeRecord, balance
+from rmqctl.repair.books import Books, Stretches, WholeRecord, balance, outermost
 from rmqctl.repair.crc_correction import LONGEST_BURST, span_of
 from rmqctl.repair.edits import Plan
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
@@ -76,7 +76,7 @@ class LogLedger:
         start: Recovery | None = None,
         accepts: bool = False,
     ) -> None:
-        self.stores = {id(before.tree): before, id(after.tree): after}
+        self.stores, self._before = {id(before.tree): before, id(after.tree): after}, before.tree
         self.replicas, self._start, self.accepts, self.accepted = replicas, start, accepts, 0
         found = list(found)
         self._suspects = {f.physical_offset for f in found if f.physical_offset is not None}
@@ -257,6 +257,13 @@ class LogLedger:
 
     # --- bytes --------------------------------------------------------------------------------------------
 
+    def knows(self, file: str) -> bool:
+        """Whether a file lies in a directory of the log before."""
+        source = self._open(self._before, file)
+        if source is not None:
+            source.close()
+        return source is not None
+
     def _open(self, tree: Tree, file: str) -> ByteSource | None:
         """Return a file in a directory of the log; None for every other, and for one that is not there."""
         store = self.stores[id(tree)]
@@ -330,6 +337,16 @@ def books_of(
     if not is_start:
         books.problems += hidden(store, after, plan)
     return books
+
+
+def whole_records(store: RocketMQStore, file: str, stretches: Stretches | None) -> int | None:
+    """Count the whole records of a file of the log, or beside it, that have a byte in some parts of it.
+
+    None for every other file, and for one that is not there.
+    """
+    ledger = LogLedger(store, store)
+    with closing(ledger):
+        return None if not ledger.knows(file) else sum(1 for _ in outermost(ledger.whole(store.tree, file, stretches)))
 
 
 def names_in(store: RocketMQStore, file: str, stretches: Stretches | None = None) -> tuple[str, ...]:
