@@ -62,6 +62,10 @@ def what_a_start_leaves(root: str, *, removes: bool) -> str:
     return f"This is what the start removes; damage in what it does not read stays; type: rmqctl verify {root}"
 
 
+LATEST = 253_402_300_799_999
+"""The last millisecond that a calendar has, in the year 9999; epoch milliseconds."""
+
+
 def instant(milliseconds: int) -> str:
     """Return epoch milliseconds as ISO 8601 in UTC; the number itself where no calendar has the day."""
     from datetime import UTC, datetime

@@ -129,6 +129,15 @@ BATCH_TIMESTAMP_SPAN = declare(
     "Nothing on the broker; use a client that reads 64 bits.",
     see="spec 3",
 )
+BATCH_FUTURE = declare(
+    "batch.future-time",
+    _W,
+    "Records are stamped later than the year 9999: a producer sends microseconds or nanoseconds where milliseconds are meant.",
+    "Nothing on the disk: mend the producer; message.timestamp.after.max.ms (3.6 and later) keeps such records out. Give the topic retention.bytes: by time "
+    "this segment and those after it are never deleted.",
+    broker="Serves them. Retention by time ends at the segment, and lookups by time lead to it.",
+    see="KAFKA-6482",
+)
 BATCH_LEADER_EPOCH = declare(
     "batch.leader-epoch",
     _E,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.record_batch import HEADER_SIZE, LENGTH_AT
@@ -20,6 +21,7 @@ from rmqctl.kafka.directory.directory import LogFile, Partition, Segment
 from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.findings.log import (
     BATCH_BASE_OFFSET,
+    BATCH_FUTURE,
     BATCH_LEADER_EPOCH,
     BATCH_OFFSET_GAP,
     BATCH_OFFSET_ORDER,
@@ -32,6 +34,7 @@ from rmqctl.kafka.log.gaps import kind_of_gap
 from rmqctl.kafka.log.indexes import read_offset_index, read_time_index
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
 from rmqctl.kafka.verify.splits import Headers
+from rmqctl.text import LATEST, number_of
 
 _MOST_PLACES, _VOTES, _FEW = 4096, 5, 2
 """Batches of one epoch, one after the other, that may be blamed; for how many one counts that the epoch checkpoint
@@ -56,6 +59,8 @@ class SegmentFacts:
             has an epoch of its own; batches without one show nothing.
         damaged: it holds damage, so what is derived from it may rightly differ.
         sound, outside: number of its sound batches, and of those whose offsets belong to another segment.
+        future: position, size and base offset of the first batch that is stamped later than any calendar goes; None
+            without one. future_records: how many records such batches have.
     """
 
     segment: Segment
@@ -67,6 +72,8 @@ class SegmentFacts:
     damaged: bool = False
     sound: int = 0
     outside: int = 0
+    future: tuple[int, int, int] | None = None
+    future_records: int = 0
     _run: tuple[int, int] = (-1, 0)
 
     def add_runs(self, epochs: Ints, positions: Ints) -> None:
@@ -151,6 +158,7 @@ class LogCheck:
         if self._edge is not None:
             yield from () if self.compacted else self._shifted(self._edge)
             yield from self._moved(log, self._edge)
+        yield from self._future()
         yield from self._misnamed()
         yield from self._wrong_epochs(log) if len(self._runs) > 1 else ()
         yield from self._lost()
@@ -452,6 +460,8 @@ class LogCheck:
             self.misses = self.misses or facts.first_offset > facts.segment.base
         facts.last_offset = max(facts.last_offset, int(last.max()))
         facts.max_timestamp = max(facts.max_timestamp, int(headers["max_timestamp"][sound].max()))
+        if facts.max_timestamp > LATEST:
+            self._note_future(headers, np.flatnonzero(sound & (headers["max_timestamp"] > LATEST)), facts)
         facts.end = int(headers.position[-1] + headers.size[-1])
         facts.add_runs(np.where(modern, headers["partition_leader_epoch"], -1)[sound], headers.position[sound])
         epoch = headers["partition_leader_epoch"][sound]
@@ -459,6 +469,25 @@ class LogCheck:
         reached = np.maximum.accumulate(np.maximum(epoch, highest))
         for row in np.flatnonzero(reached > np.concatenate([[highest], reached[:-1]])).tolist():
             self.epochs.append((int(epoch[row]), int(headers["base_offset"][sound][row])))
+
+    @staticmethod
+    def _note_future(headers: Headers, rows: npt.NDArray[np.intp], facts: SegmentFacts) -> None:
+        if len(rows) and facts.future is None:
+            first = rows[0]
+            facts.future = int(headers.position[first]), int(headers.size[first]), int(headers["base_offset"][first])
+        facts.future_records += int(np.clip(headers["records_count"][rows], 0, None).sum())
+
+    def _future(self) -> Iterator[Finding]:
+        """Yield the segments with batches whose times are none, one finding each."""
+        for facts in self.segments:
+            if facts.future is not None and facts.segment.log is not None:
+                position, size, offset = facts.future
+                count = number_of(facts.future_records, "record")
+                message = f"{count} from offset {offset} on stamped after the year 9999, at most {facts.max_timestamp}"
+                yield Finding(
+                    BATCH_FUTURE, facts.segment.log.name, position, size, message, topic=self.partition.topic,
+                    partition=self.partition.partition,
+                )  # fmt: skip
 
 
 @dataclass(slots=True)

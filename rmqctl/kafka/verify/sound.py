@@ -26,6 +26,7 @@ from rmqctl.kafka.log.frames import batches_of_files
 from rmqctl.kafka.log.indexes import read_producer_snapshot, used_part
 from rmqctl.kafka.verify.producers import COORDINATED
 from rmqctl.kafka.verify.splits import Headers, headers_of
+from rmqctl.text import LATEST
 
 LARGEST = 1 << 20
 """Bytes of log of a partition that is looked at together with others."""
@@ -183,6 +184,7 @@ class _Window:
         of_file, of_partition = self.files.base[self.file], self.files.partition[self.file]
         wrong = (base < of_file) | (last - of_file > INT_MAX) | (epoch < 0)
         wrong |= (headers["attributes"] & _SPECIAL) != 0
+        wrong |= headers["max_timestamp"] > LATEST
         wrong |= (headers["records_count"] != headers["last_offset_delta"] + 1) | (last < base)
         together = of_partition[1:] == of_partition[:-1]
         wrong[1:] |= together & ((base[1:] != last[:-1] + 1) | (epoch[1:] < epoch[:-1]))

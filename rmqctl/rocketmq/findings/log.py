@@ -76,6 +76,14 @@ LOG_STORE_TIME = declare(
     broker="A first record of a file with store time 0 is passed over when recovery chooses its start.",
     see="spec 6.4, 14.24",
 )
+LOG_FUTURE = declare(
+    "log.future-time",
+    _W,
+    "Records of a file are stored later than the year 9999: the clock of the broker was wrong.",
+    "Nothing on the disk: put the clock right. Lookups by time are wrong for these records.",
+    broker="Serves them. A delayed message waits for a time that never comes.",
+    see="spec 2.1",
+)
 LOG_BLANK = declare(
     "log.blank",
     _W,

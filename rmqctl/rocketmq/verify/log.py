@@ -345,6 +345,7 @@ class LogJoin:
         yield from self._steps
         yield from self._times.end()
         yield from self._breaks
+        yield from self._times.future()
         for topic, bodies in self._unflagged.items():
             yield from bodies.findings(is_usual=topic in self._compressing)
         if self._v2:

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqctl.findings import Finding, Severity
-from rmqctl.rocketmq.findings.log import LOG_STORE_TIME
+from rmqctl.rocketmq.findings.log import LOG_FUTURE, LOG_STORE_TIME
 from rmqctl.rocketmq.log.block import Block, head_offsets
-from rmqctl.text import instant
+from rmqctl.text import LATEST, instant
 
 _IN_FRONT, _EDGE = 2, 3
 _LOCK_MS = 1000
@@ -44,9 +44,11 @@ class TimesPartial:
         count: records of the split.
         head, tail: its first and last three, or all of fewer.
         newest: the latest time in front of one that is normally early; None without such.
+        future: by file the first record that is stored later than any calendar goes, and how many are.
     """
 
     count: int = 0
+    future: dict[str, tuple[Spot, int]] = field(default_factory=dict)
     head: list[Spot] = field(default_factory=list)
     tail: deque[Spot] = field(default_factory=lambda: deque(maxlen=_EDGE))
     newest: int | None = None
@@ -84,6 +86,8 @@ class StoreTimes:
 
     def _note(self, block: Block) -> None:
         partial = self.partial
+        if len(late := np.flatnonzero(block["store_timestamp"] > LATEST)):
+            _add_future(partial.future, block.file, _spot(block, int(late[0])), len(late))
         missing = max(_EDGE - partial.count, 0)
         partial.head += [_spot(block, row) for row in range(min(missing, len(block)))]
         partial.tail.extend(_spot(block, row) for row in range(max(len(block) - _EDGE, 0), len(block)))
@@ -95,6 +99,7 @@ class TimesJoin:
 
     def __init__(self) -> None:
         self._newest: int | None = None
+        self._future: dict[str, tuple[Spot, int]] = {}
         self._window: deque[tuple[Spot, bool]] = deque(maxlen=_EDGE)
 
     @property
@@ -111,6 +116,8 @@ class TimesJoin:
         """Return findings of the records that the next split did not judge, but of its last one."""
         if partial.newest is not None:
             self._newest = _later(self._newest, partial.newest)
+        for file, (first, count) in partial.future.items():
+            _add_future(self._future, file, first, count)
         found = []
         for number, spot in _edges(partial):
             some, self._newest = self._judged(spot.time)
@@ -121,6 +128,13 @@ class TimesJoin:
     def end(self) -> list[Finding]:
         """Return the finding of the last record, if anything is wrong with it."""
         return self._judged(None)[0]
+
+    def future(self) -> Iterator[Finding]:
+        """Yield the files with several records that are stored later than any calendar goes; one alone is damage."""
+        for file, (first, count) in self._future.items():
+            if count > 1:
+                message = f"{count:,} records are stored after the year 9999, the first at {instant(first.time)}"
+                yield Finding(LOG_FUTURE, file, first.position, 8, message, physical_offset=first.physical)
 
     def _judged(self, after: int | None) -> tuple[list[Finding], int | None]:
         """Return the finding of the last record so far, if it was not judged before, and the newest time then."""
@@ -183,6 +197,11 @@ def _edges(partial: TimesPartial) -> Iterator[tuple[int, Spot]]:
     tail = list(partial.tail)
     for at in range(len(tail) - rest, len(tail)):
         yield partial.count - len(tail) + at, tail[at]
+
+
+def _add_future(known: dict[str, tuple[Spot, int]], file: str, first: Spot, count: int) -> None:
+    spot, before = known.get(file, (first, 0))
+    known[file] = spot, before + count
 
 
 def _later(a: int | None, b: int) -> int:

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from rmqctl.files.tree import LocalTree
+from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.directory import read_directory
+from rmqctl.kafka.engine.config import EngineConfig, LogConfig
+from rmqctl.kafka.engine.engine import KafkaEngine
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.repair import plan
 from rmqctl.kafka.verify import driver
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
@@ -155,3 +159,21 @@ def test_a_plan_takes_what_did_not_change_as_it_was_found(
                 patch.setattr(plan._Planner, "_unchanged", lambda _: {})
                 patch.setattr(plan, "overlaid", lambda d, s: read_directory(Overlay(d.tree, list(plan.edits_of(s)))))
                 assert planned(tmp_path / f"{seed}-again") == once
+
+
+@pytest.mark.parametrize("split_size", [1 << 26, 700])
+def test_microseconds_for_milliseconds_are_one_warning_a_segment(split_size: int, tmp_path: Path) -> None:
+    """250 of 400 records are stamped in the year 55841 (KAFKA-6482); all else is well, and nothing is damaged."""
+    time = 1_700_000_000_000
+    config = EngineConfig(log=LogConfig.small(), clock=lambda: time, seed=1)
+    with KafkaEngine.open(tmp_path / "d", config) as engine:
+        engine.make_topic("clicks", 1)
+        for number in range(80):
+            stamp = time + number if number < 30 else (time + number) * 1000
+            engine.append("clicks", 0, [Record(0, stamp, -1, None, bytes(600)) for _ in range(5)])
+    findings, _ = found(tmp_path / "d", VerifyOptions(split_size=split_size))
+    loud = [one for one in findings if isinstance(one, Finding) and one.level is not Severity.NOTE]
+    assert {one.kind.id for one in loud} == {"batch.future-time"}
+    assert len({one.file for one in loud}) == len(loud) > 1
+    assert "from offset 150 on stamped after the year 9999" in loud[0].message
+    assert sum(int(one.message.partition(" ")[0]) for one in loud) == 250

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.verify.store_times import StoreTimes, TimesJoin
+from rmqctl.text import LATEST
 
 _TIMES = st.lists(st.sampled_from([0, 1000, 1700, 2800, 4500, 4600, 9000]), max_size=14)
 _LOCK_MS = 1000
@@ -89,3 +90,21 @@ def test_each_record_by_its_neighbours(times: list[int]) -> None:
 @given(times=_TIMES, splits=_CUTS, blocks=_CUTS)
 def test_the_same_in_any_parts(times: list[int], splits: list[int], blocks: list[int]) -> None:
     assert _found(times, splits, blocks) == _found(times, [], [])
+
+
+_FAR = st.sampled_from([1000, LATEST, LATEST + 1, 1700000000000000])
+
+
+@given(times=st.lists(_FAR, max_size=14), splits=_CUTS, blocks=_CUTS)
+def test_times_after_any_calendar_are_one_finding_a_file(
+    times: list[int], splits: list[int], blocks: list[int]
+) -> None:
+    join = TimesJoin()
+    for begin, part in _parts(times, splits):
+        checker = StoreTimes()
+        for at, some in _parts(part, blocks):
+            list(checker.block(cast("Block", _Records(begin + at, some))))
+        join.add(checker.partial)
+    late = [n for n, time in enumerate(times) if time > LATEST]
+    found = [(one.physical_offset, one.message.partition(" ")[0]) for one in join.future()]
+    assert found == ([(late[0], str(len(late)))] if len(late) > 1 else [])
