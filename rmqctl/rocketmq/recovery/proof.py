@@ -24,6 +24,8 @@ from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BODY_CRC
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
+from rmqctl.rocketmq.log.measure import MAX_RECORD
+from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.recovery.log_replay import LogWalk, Verdict, good_records
 from rmqctl.rocketmq.recovery.outcome import LostMessage, Recovery, Undispatched
@@ -207,6 +209,8 @@ def _note(block: Block, proof: Proof, job: Job, dispatcher: Dispatcher) -> None:
 
 _CRC = "BODYCRC"
 _PEEK = 4096
+_LONGEST_LOG = 1 << 48
+"""Bytes that no log has had: 256 TiB."""
 
 
 def stop_finding(file: StoreFile, walk: LogWalk) -> Finding | None:
@@ -228,7 +232,8 @@ def stop_finding(file: StoreFile, walk: LogWalk) -> Finding | None:
 def find_losses(result: Recovery) -> list[LostMessage]:
     """Messages at or after the cut, ascending: those a search finds, and those that only queue units name."""
     if not result.log_files:  # what the queues prove to have been there
-        units = {place: (size, i.key) for i in result.images for place, size, _ in i.lost}
+        lost = ((place, size, i.key) for i in result.images for place, size, _ in i.lost)
+        units = {place: (size, key) for place, size, key in lost if _is_sane(place, size)}
         return [LostMessage(place, size, key[1], key[2], None) for place, (size, key) in sorted(units.items())]
     if result.log_cut is None:
         return _from_units(result, {})
@@ -341,9 +346,19 @@ def _from_units(result: Recovery, found: dict[int, LostMessage]) -> list[LostMes
     for image in result.images:
         for physical, size, offset in image.lost:
             is_named = begin <= physical and (physical < end or offset >= image.max_offset)
-            if is_named and physical not in found and not _overlaps(places, found, physical):
+            if (
+                is_named
+                and _is_sane(physical, size)
+                and physical not in found
+                and not _overlaps(places, found, physical)
+            ):
                 found[physical] = LostMessage(physical, size, image.key[1], image.key[2], None)
     return [found[physical] for physical in sorted(found)]
+
+
+def _is_sane(physical: int, size: int) -> bool:
+    """Whether a unit can be that of a record; garbage seldom can."""
+    return SMALLEST <= size <= MAX_RECORD and physical < _LONGEST_LOG
 
 
 def _overlaps(places: list[int], found: dict[int, LostMessage], physical: int) -> bool:

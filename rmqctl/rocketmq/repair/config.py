@@ -105,7 +105,8 @@ def replaced(store: RocketMQStore, path: str, content: bytes) -> Iterator[Edit]:
         if old != content:
             yield Overwrite(path, 0, old, content)
         return
-    if old is not None:
+    beside = store.tree.entries(path.rpartition("/")[0])
+    if old is not None or any(entry.path == path and entry.is_dangling for entry in beside):
         yield Quarantine(path)
     yield Create(path, content)
 

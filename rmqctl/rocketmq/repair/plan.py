@@ -24,6 +24,7 @@ from rmqctl.rocketmq.findings.derived import (
     QUEUE_ORPHAN,
     QUEUE_UNDISPATCHED,
 )
+from rmqctl.rocketmq.findings.state import FILE_UNREADABLE
 from rmqctl.rocketmq.log.commitlog import log_file_at
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.rebuild.compare import FileDifference
@@ -257,6 +258,8 @@ def plan_repair(
     """
     if not isinstance(store.tree, LocalTree):
         raise Refused(f"{store.root} is not on this machine; copy it here to repair it")
+    if away := [file.name for file in store.log_files if _leads_nowhere(file)]:
+        return _without_log(store, options, away)
     tried: list[Repair] = []
     for number, way in enumerate(_ways(lambda: tried[-1].books)):
         room = directory / f"way-{number}"
@@ -264,6 +267,27 @@ def plan_repair(
         if tried[-1].books.balances:
             return tried[-1]
     return tried[0]
+
+
+def _leads_nowhere(file: StoreFile) -> bool:
+    source = file.open()
+    try:
+        source.read_at(0, 1)
+    except FileNotFoundError:
+        return True
+    finally:
+        source.close()
+    return False
+
+
+def _without_log(store: RocketMQStore, options: RepairOptions, names: Sequence[str]) -> Repair:
+    """Return a plan that changes nothing: what lies in files of the log that links lead away to is not known."""
+    checked = Verification(store, VerifyOptions(processes=options.processes))
+    found = tuple(finding for finding in checked.findings() if finding.level is not Severity.NOTE)
+    why = "nothing is planned without it: mount what it leads to, put the file in its place, or move the link away"
+    left = (Step(FILE_UNREADABLE.id, name, "left as it is: a link that leads nowhere", why) for name in names)
+    plan = Plan(Path(store.root), f"repair {store.root}", ())
+    return Repair(plan, tuple(left), found, found, geometry_of(store))
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -88,3 +89,15 @@ def test_garbage_that_points_after_the_log_is_no_lost_message(rmqctl: Rmqctl, tm
     queue.write_bytes(data)
     found = json.loads(rmqctl("recover", root, "-o", "json").stdout)
     assert (found["lost"], found["queues"]) == (before["lost"], before["queues"])
+
+
+def test_garbage_after_the_end_of_a_queue_is_no_lost_message(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("5.5.0-crash", tmp_path)
+    before = json.loads(rmqctl("recover", root, "-o", "json").stdout)
+    queue = max((root / "consumequeue" / "LabOrders" / "0").iterdir())
+    end = 20 * (len(queue.read_bytes().rstrip(b"\0")) // 20 + 1)
+    assert end < queue.stat().st_size
+    with queue.open("r+b") as file:
+        file.seek(end)
+        file.write(random.Random(7).randbytes(queue.stat().st_size - end))
+    assert json.loads(rmqctl("recover", root, "-o", "json").stdout)["lost"] == before["lost"]

@@ -68,14 +68,32 @@ def test_the_advice_names_the_link(rmqctl: Rmqctl, tmp_path: Path) -> None:
     root = golden.unpack("5.5.0-clean", tmp_path)
     cut_off(root, "commitlog", 0)
     done = rmqctl("repair", root)
-    assert (done.exit_code, "a link that leads nowhere" in " ".join(done.output.split())) == (10, True)
+    assert (done.exit_code, "a link that leads nowhere" in " ".join(done.output.split())) == (1, True)
 
 
-def test_a_file_of_the_log_stops_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("to", [NOWHERE, "itself"])
+def test_nothing_is_planned_without_a_file_of_the_log(to: str, tmp_path: Path) -> None:
     root = golden.unpack("5.5.0-clean", tmp_path)
-    cut_off(root, "commitlog", 1)
-    with pytest.raises(FileNotFoundError, match="commitlog"):
-        plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path)
+    name = cut_off(root, "commitlog", 1)
+    if to == "itself":
+        (root / name).unlink()
+        (root / name).symlink_to((root / name).name)
+    repair = plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path)
+    assert (repair.plan.steps, [(step.id, step.file) for step in repair.left]) == ((), [("file.unreadable", name)])
+    assert name in {finding.file for finding in repair.after}
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "config/topics.json", "config/consumerOffset.json"])
+def test_a_small_file_that_is_a_link_to_itself_is_written_again(name: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    (root / name).unlink()
+    (root / name).symlink_to((root / name).name)
+    before = state(root)
+    assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
+    assert (root / name).is_file() and not (root / name).is_symlink()
+    assert rmqctl("verify", root).exit_code == 0
+    assert rmqctl("undo", root, "--yes").exit_code == 0
+    assert state(root) == before
 
 
 def test_a_queue_that_the_log_cannot_bring_back_stays(tmp_path: Path) -> None:
