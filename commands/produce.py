@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from commands._answer import finish, prepare, showing
 from commands._app import Output, message
+from commands._apply import ask
 from commands._options import as_release_option, output_option, refusing
 from commands._produce_options import produce_options
 from commands._types import LocalPath
@@ -22,15 +23,17 @@ if TYPE_CHECKING:
 @click.command("produce")
 @click.argument("place", metavar="[PATH]", required=False, type=LocalPath())
 @produce_options
+@click.option("--yes", is_flag=True, help="Do not ask at a terminal before a store that is there goes on.")
 @as_release_option
 @output_option("summary", default="summary")
 @refusing
-def command(place: Path | None, family: str, as_release: Release | None, out: Output, **given: Any) -> None:
+def command(place: Path | None, family: str, yes: bool, as_release: Release | None, out: Output, **given: Any) -> None:
     """Write messages into the store at PATH, as a broker would; makes the store if nothing is there.
 
     A broker that starts on the store serves every message. A store that is there goes on with its own
-    file sizes and release. A new one is of RocketMQ, with --format kafka a log directory of a Kafka node: queues are
-    partitions then, properties headers, bodies values, and --body and --size fill batches.
+    file sizes and release; undo cannot take messages back, so at a terminal this asks first. A new one is of
+    RocketMQ, with --format kafka a log directory of a Kafka node: queues are partitions then, properties headers,
+    bodies values, and --body and --size fill batches.
 
     \b
     Examples:
@@ -48,6 +51,8 @@ def command(place: Path | None, family: str, as_release: Release | None, out: Ou
         return
     if place is None:
         raise click.MissingParameter(param_hint="'PATH'", param_type="argument")
+    if place.is_dir() and any(place.iterdir()):
+        ask(f"{place} is there already, and undo cannot take messages back that are appended to it. Append them?", yes)
     shared = {part.name for part in fields(ProduceRequest)} & given.keys()
     more = {name: value for name, value in given.items() if name not in shared and _is_given(name)}
     given = {name: value for name, value in given.items() if name in shared}

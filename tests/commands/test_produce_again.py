@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from commands import cli
+from fixtures import golden
 from formats.rocketmq.property_crc import stored_property_crc
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.store.locate import open_store_at
@@ -80,3 +83,24 @@ def test_a_damaged_store_is_equal_to_itself_only_as_far_as_it_can_be_read(rmqctl
     )
     assert "A and B are equal where both could be compared" in told.stdout
     assert json.loads(rmqctl("diff", root, root, "-o", "json").stdout)["summary"]["b"]["damaged_places"] > 0
+
+
+def test_a_store_that_is_there_is_asked_for_at_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Messages that are appended stay: undo knows no journal of them."""
+    monkeypatch.setattr("commands._apply._is_at_terminal", lambda: True)
+    root = golden.unpack("5.5.0-clean", tmp_path)
+
+    def files() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+    def run(place: Path, *more: str, typed: str = "") -> Any:
+        return CliRunner().invoke(cli, ["produce", str(place), "--topic", "T", *more], input=typed)
+
+    before = files()
+    refused = run(root, typed="n\n")
+    assert refused.exit_code == 1 and "undo cannot take messages back" in refused.output
+    assert files() == before
+    assert run(root, typed="y\n").exit_code == run(root, "--yes").exit_code == 0
+    assert files() != before
+    made = run(tmp_path / "new", "--small")
+    assert made.exit_code == 0 and "undo" not in made.output

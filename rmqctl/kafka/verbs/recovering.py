@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rmqctl import questions
 from rmqctl.answer import Answer, Proposal, Row, Section
 from rmqctl.kafka.directory.directory import LogDirectories, read_directory
-from rmqctl.kafka.directory.releases import COMPARED
+from rmqctl.kafka.directory.releases import COMPARED, NEWEST
 from rmqctl.kafka.recovery.losses import lost_blocks
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.kafka.recovery.replay import recover as replay
@@ -42,7 +42,7 @@ def recover(
         Refused: what is to be planned cannot be carried out.
     """
     if asked.compare:
-        starts = [replay(replicas, release, settings) for release in COMPARED]
+        starts = [replay(replicas, release, settings) for release in (*COMPARED, Release.parse(NEWEST))]
         answer.rows = [comparison(start) for start in starts]
         answer.is_no = not all(start.is_harmless for start in starts)
     else:
