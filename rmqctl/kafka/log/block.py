@@ -278,6 +278,13 @@ def _records(data: Bytes8, at: Ints, dtype: np.dtype[np.void]) -> npt.NDArray[np
     return rows[at].view(dtype)
 
 
+def stated_records(batches: Batches) -> Ints:
+    """Return how many records the headers state, shape (n,): never more than a batch has offsets (spec 2)."""
+    counts = np.clip(batches["records_count"], 0, None)
+    offsets = np.clip(batches["last_offset"] - batches["base_offset"] + 1, 0, None)
+    return np.where(batches.magic < 2, counts, np.minimum(counts, offsets))
+
+
 def sequences(base: Ints, delta: Ints) -> Ints:
     """Sequence numbers some records on: they wrap from ``INT_MAX`` to 0; -1 stays -1 (spec 2)."""
     found = base + delta

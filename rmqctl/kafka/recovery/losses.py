@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from rmqctl.kafka.directory.directory import LogFile, Partition
 from rmqctl.kafka.loading.load import LoadedPartition
-from rmqctl.kafka.log.block import Batches, Block, Flags
+from rmqctl.kafka.log.block import Batches, Block, Flags, stated_records
 from rmqctl.kafka.log.scan import Extent, scan
 
 
@@ -25,7 +23,7 @@ def lost_of(loaded: LoadedPartition) -> Lost:
     """Count what a partition loses."""
     records = size = 0
     for block in _lost(loaded):
-        records += int(np.clip(block["records_count"], 0, None).sum())
+        records += int(stated_records(block).sum())
         size += int(block.size.sum())
     return Lost(records, size)
 
@@ -35,7 +33,7 @@ def held_by(partition: Partition) -> Lost:
     records = size = 0
     for log in partition.logs:
         for block in _batches(log, 0):
-            records += int(np.clip(block["records_count"][block.crc_ok], 0, None).sum())
+            records += int(stated_records(block)[block.crc_ok].sum())
             size += int(block.size.sum())
     return Lost(records, size)
 

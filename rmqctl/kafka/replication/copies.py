@@ -21,11 +21,11 @@ from rmqctl.answer import Advance
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.kafka.directory.directory import LogDirectories, LogFile, Partition
 from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
-from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_CRC, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
+from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
 from rmqctl.kafka.loading.checkpoints import read_text
 from rmqctl.kafka.loading.load import LoadedPartition
 from rmqctl.kafka.log.block import INT_MAX, Block, Flags, GapKind, Ints
-from rmqctl.kafka.log.gaps import kind_of_gap
+from rmqctl.kafka.log.gaps import kind_of_gap, wrong_crc
 from rmqctl.kafka.log.scan import Extent, scan_inside
 from rmqctl.kafka.recovery.losses import kept_of
 from rmqctl.kafka.state.partition_state import PartitionLog
@@ -297,8 +297,7 @@ def _damage(file: LogFile, block: Block, *, is_last: bool, growing: bool) -> Ite
             kind = kind_of_gap(gap, is_last=is_last, growing=growing)
             yield Finding(kind, file.name, gap.position, gap.end - gap.position, gap.detail)
     for row in np.flatnonzero(~block.crc_ok).tolist():
-        at, size = int(block.position[row]), int(block.size[row])
-        yield Finding(BATCH_CRC, file.name, at, size, "the CRC of the batch does not match")
+        yield wrong_crc(block, row, None)
 
 
 def _columns(block: Block, file: int) -> Ints:

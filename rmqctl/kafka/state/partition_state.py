@@ -28,7 +28,7 @@ from rmqctl.kafka.loading.files import PartitionFiles, StartFails
 from rmqctl.kafka.loading.load import SWAP, LoadedPartition
 from rmqctl.kafka.loading.loads import Loads
 from rmqctl.kafka.loading.producers import EndedTransaction, ProducerReplay
-from rmqctl.kafka.log.block import Block, Flags
+from rmqctl.kafka.log.block import Block, Flags, stated_records
 from rmqctl.kafka.log.indexes import ProducerSnapshot, read_offset_index, read_producer_snapshot, read_time_index
 from rmqctl.kafka.log.records import Records, records_in, records_of
 from rmqctl.kafka.log.reference import records_of_batch
@@ -273,7 +273,7 @@ def proof_of_end(log: PartitionLog, segment: Segment, position: int, last: int) 
 def _counted(log: PartitionLog) -> CountedRecords:
     count, first, last = 0, b"", b""
     for _, block in log.blocks():
-        counts = np.clip(block["records_count"], 0, None)
+        counts = stated_records(block)
         count += int(counts.sum())
         data = np.flatnonzero((counts > 0) & ~block.flag(Attributes.CONTROL))
         if len(data):

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.directory import LogDirectory, Partition, Segment
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
 from rmqctl.kafka.loading.checkpoints import Checkpoints
+from rmqctl.kafka.log.block import stated_records
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import gone_of
@@ -374,7 +373,7 @@ def _noted(split: Split) -> Headers | OSError:
     """Return the same by a task somewhere else."""
     found = _try(split)
     if not isinstance(found, OSError):
-        note(int(np.clip(found["records_count"], 0, None).sum()), split.stop - split.start)
+        note(int(stated_records(found).sum()), split.stop - split.start)
     return found
 
 

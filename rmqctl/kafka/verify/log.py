@@ -29,7 +29,7 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_MISSING,
     SEGMENT_NAME,
 )
-from rmqctl.kafka.log.block import INT_MAX, Flags, Gap, GapKind, Ints, are_thinned, has_bridges
+from rmqctl.kafka.log.block import INT_MAX, Flags, Gap, GapKind, Ints, are_thinned, has_bridges, stated_records
 from rmqctl.kafka.log.gaps import kind_of_gap
 from rmqctl.kafka.log.indexes import read_offset_index, read_time_index
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
@@ -445,7 +445,7 @@ class LogCheck:
     def _count(self, headers: Headers, facts: SegmentFacts) -> None:
         sound = headers.crc_ok
         self.batches += len(headers)
-        counts = np.clip(headers["records_count"], 0, None)
+        counts = stated_records(headers)
         self.records += int(counts.sum())
         self.whole += int(counts[sound].sum())
         modern = sound & (headers.magic >= 2)

@@ -69,7 +69,7 @@ def _hold_records(store: KafkaStore, log: PartitionLog, low: int, high: int) -> 
     assert all(low <= offset < high for offset in served)
     options = KafkaOptions(store.root, wanted=KafkaFilter(topics=(topic,), queue_id=number))
     exported = RecordLog(options)
-    end = exported.end()
+    end = exported.end(growing=exported.is_running)
     for parts in ([s for part in RecordTable(options).parts() for s in part], exported.parts(exported.begin(), end)):
         groups = [group for part in parts for group in part.records(options.wanted.within(part.low, part.high))]
         assert served <= {offset for group in groups for offset in group.offset.tolist()}, (topic, number)
@@ -209,3 +209,21 @@ def test_topics_says_first_that_no_broker_starts(tmp_path: Path) -> None:
     (root / "meta.properties").unlink()
     for answer in (store_at(root).topics(), store_at(root).lag(), store_at(root).query_offset("idem", 0, 0)):
         assert answer.remarks[0].startswith(f"a broker of 4.3.1 does not start on {root}: ")
+
+
+def test_a_header_states_no_more_records_than_it_has_offsets(tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    before = [row["records"] for row in store_at(root).topics()]
+    messages = _messages(root)
+    with open(root / "plain-none-1" / f"{0:020d}.log", "r+b") as log:
+        log.seek(57)  # the records of the first batch
+        log.write((65_000).to_bytes(4, "big"))
+    assert [row["records"] for row in store_at(root).topics()] == before
+    assert _messages(root) == messages
+
+
+def _messages(root: Path) -> int:
+    answer = store_at(root).verify()
+    list(answer)
+    assert answer.summary is not None
+    return int(answer.summary()["messages"])
