@@ -146,6 +146,7 @@ class LogRepair:
     replica: Replica | None = None
     body_damage: BodyDamage = BodyDamage.PLACEHOLDER
     unhealed: frozenset[int] | None = frozenset()
+    _touching: tuple[dict[int, int], dict[int, int]] | None = None
 
     def heals(self, physical: int) -> bool:
         """Whether a damaged record may be healed."""
@@ -158,8 +159,34 @@ class LogRepair:
         return tuple(changes(file.name, physical - file.base, before[: len(after)], after))
 
     def restored(self, begin: int, end: int) -> Restored | None:
-        """Return a range from the replica, if there is one and it has it."""
-        return self.replica.restore(self.log, begin, end) if self.replica else None
+        """Return a range from the replica, if there is one and it has it.
+
+        Where the bytes beside the range are damaged, too, they cannot show that both are one log; then what lies beside
+        all of the damage does.
+        """
+        if self.replica is None:
+            return None
+        found = self.replica.restore(self.log, begin, end)
+        first, last = self._with_damage_beside(begin, end)
+        if found is not None or (first, last) == (begin, end):
+            return found
+        found = self.replica.restore(self.log, first, last)
+        data = found.data[begin - first : end - first] if found is not None else b""
+        return Restored(data, found.proof) if found is not None and _is_sound(data, begin) else None
+
+    def _with_damage_beside(self, begin: int, end: int) -> tuple[int, int]:
+        """Return a range with the gaps and the damaged records that touch it, and those that touch these."""
+        if self._touching is None:
+            bounds = [(gap.begin, gap.end) for gap in self.damage.gaps]
+            bounds += [(at, at + len(record)) for at in self.damage.records if (record := self.log.record(at))]
+            bounds = [(first, last) for first, last in bounds if last > first]
+            self._touching = dict(bounds), {last: first for first, last in bounds}
+        after, before = self._touching
+        while begin in before:
+            begin = before[begin]
+        while end in after:
+            end = after[end]
+        return begin, end
 
     def zeroed(self, file: StoreFile, start: int) -> Iterator[Overwrite]:
         """Zeros over what is left of a file; its holes are not read."""
