@@ -194,6 +194,14 @@ FULL_CASE = "full_"
 """What stands before the names of functions that a database gets for letters beyond ASCII: ``upper`` and ``lower``."""
 _TRY_CAST = re.compile(r"\btry_cast\b", re.IGNORECASE)
 _BINARY = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.And, exp.Or)
+_NAMED = (
+    exp.Column, exp.Identifier, exp.Literal, exp.Star, exp.Paren, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.EQ,
+    exp.LT, exp.LTE, exp.GT, exp.GTE, exp.And, exp.Or, exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg, exp.Distinct,
+    exp.Length, exp.Upper, exp.Lower, exp.Substring, exp.Abs, exp.Coalesce, exp.Hour, exp.Explode, exp.Bracket,
+)  # fmt: skip
+"""Parts of columns without a name for which it is known what Spark calls them."""
+_OTHER_NAMES = re.compile(r"\b(substr|mid|char_length|character_length|len|lcase|ucase|nvl|ifnull)\s*\(", re.IGNORECASE)
+"""Functions that Spark calls as they are written, and the tree by another name."""
 _TRUNCATED = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND"}
 
 
@@ -216,7 +224,7 @@ def translated(text: str, tables: Mapping[str, pa.Schema]) -> str:
     _check(tree, tables)
     binary = _check_types(text, tree, tables)
     for select in _outer(tree):
-        select.set("expressions", [_named(one) for one in select.expressions])
+        select.set("expressions", [_named(one, text) for one in select.expressions])
     for quotient in list(tree.find_all(exp.Div)):
         quotient.set("expression", _nonzero(quotient.expression))
     for length in list(tree.find_all(exp.Length)):
@@ -356,7 +364,26 @@ def _outer(tree: exp.Expr) -> Iterator[exp.Select]:
         yield tree
 
 
-def _named(one: exp.Expr) -> exp.Expr:
+def _has_known_name(one: exp.Expr, text: str) -> bool:
+    """Whether a column of the result has a name, or it is known what Spark calls it."""
+    if isinstance(one, (exp.Alias, exp.Star)):
+        return True
+    for part in one.walk():
+        odd = isinstance(part, exp.Neg) and isinstance(part.this, exp.Literal)
+        odd = odd or (isinstance(part, exp.Substring) and part.args.get("length") is None)
+        if odd or not isinstance(part, _NAMED):
+            return False
+    return isinstance(one, exp.Column) or _OTHER_NAMES.search(text) is None
+
+
+def _named(one: exp.Expr, text: str) -> exp.Expr:
+    """Return a column of the result with the name that Spark gives it.
+
+    Raises:
+        NotForLocalEngine: it is not known.
+    """
+    if not _has_known_name(one, text):
+        raise NotForLocalEngine(f"it gives {_shown(one)} no name; write {_shown(one)} AS name")
     if isinstance(one, (exp.Alias, exp.Star)) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star)):
         return one
     return exp.alias_(one, _name(one), quoted=True)

@@ -146,6 +146,11 @@ def test_a_pipe_of_queries() -> None:
         "select topic from messages where store_timestamp > date '2026-11-21 10:00:00'",
         "select size + 3000000000 from messages",
         "select distinct properties from messages",
+        "select sum(size) over () from messages",
+        "select year(date '2026-01-01')",
+        "select substr(topic, 1, 3) from messages",
+        "select substring(topic, 2) from messages",
+        "select -1",
         "select * from read_csv('/etc/hostname')",
         "show tables",
         "create view v as select 1",
@@ -163,7 +168,7 @@ def test_what_might_differ_is_left_to_spark(text: str, local: LocalQueries) -> N
         ("selec 1", "selec"),
         ("select nothing from messages", "nothing"),
         ("select * from no_table", "no_table does not exist; there are .*messages, "),
-        ("select sum(size) / (select count(*) from messages where size < 0) from messages", "division by zero"),
+        ("select sum(size) / (select count(*) from messages where size < 0) q from messages", "division by zero"),
     ],
 )
 def test_wrong_queries(text: str, word: str, local: LocalQueries) -> None:
