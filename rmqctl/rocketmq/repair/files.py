@@ -47,6 +47,7 @@ from rmqctl.rocketmq.repair.queue_references import (
     Place,
     QueueReference,
     QueueReferences,
+    leads_to,
     place_of,
     references_into,
 )
@@ -330,13 +331,40 @@ def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
     """Right names for files that have a wrong one; those whose place another file has go into quarantine."""
     found = misplaced_files(store, geometry.commit_log_file_size)
     moved = homecoming(store, found)
+    denied = [one for one in moved if _is_denied(store, one)]
+    moved = [one for one in moved if one not in denied]
     if moved:
         yield _renamed(moved)
+    for one in denied:
+        why = f"its records say {one.name}, and where they say that they are in queues, units lead to other messages"
+        yield Step(
+            _id(one), one.file.name, "move another broker's file to quarantine", why, (Quarantine(one.file.name),)
+        )
     for one in found:
+        if one in denied:
+            continue
         is_named = one.file.base != STRAY and one.file.base % one.file.size == one.home % one.file.size
         if one not in moved and not (is_named and _holds_records(store, one.file.name)):
             why = f"its {number_of(one.records, 'record', 'say')} that {one.name} is their file, which is there"
             yield Step(_id(one), one.file.name, "move to quarantine", why, (Quarantine(one.file.name),))
+
+
+def _is_denied(store: RocketMQStore, one: Misplaced) -> bool:
+    """Whether units of the queues lead elsewhere from the places of the records of a file, and none leads to it."""
+    others, source = 0, one.file.open()
+    try:
+        for block in scan(source, Extent(one.file.name, one.home)):
+            for row in range(min(len(block), _MOST_ASKED)):
+                physical = int(block["physical_offset"][row])
+                led = leads_to(store, place_of(block.record(row)))
+                if led == physical:
+                    return False
+                others += led is not None
+            if others:
+                break
+    finally:
+        source.close()
+    return others >= _LEAST
 
 
 def _renamed(moved: list[Misplaced]) -> Step:
@@ -356,6 +384,8 @@ def _renamed(moved: list[Misplaced]) -> Step:
 
 _PARTS, _PART = 16, 64 << 10
 """How many parts of a file are compared with the queues, and bytes of each."""
+_MOST_ASKED = 64
+"""Records of a block whose places in queues are looked at."""
 _LEAST, _MOST_OWN = 3, 0.1
 """Records and units that must be there to judge by; the part of the records that units may lead to by chance."""
 

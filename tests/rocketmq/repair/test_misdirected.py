@@ -330,6 +330,12 @@ def test_more_random_misdirection(release: str, seed: int, keepers: dict[str, Bo
     _check(keepers[release].account(seed))
 
 
+@pytest.mark.slow
+def test_another_brokers_file_whose_records_belong_after_the_end(keepers: dict[str, Bookkeeper]) -> None:
+    """Units of the queues lead elsewhere from the places that its records claim, so it is no file of this log."""
+    _check(keepers["4.9.8"].account(40134))
+
+
 @pytest.mark.parametrize("kind", ["records_exchanged", "pages_exchanged", "file_shifted", "file_foreign"])
 def test_undo_brings_the_damage_back_byte_for_byte(kind: str, patient: Patient) -> None:
     damager = Misdirector(CLEAN, golden.pristine("5.1.4-crash"))
