@@ -41,7 +41,7 @@ class Command:
 
 def all_commands() -> Iterator[Command]:
     """Yield ``rmqctl`` and every command, those of a group after it."""
-    top = click.Context(cli, info_name="rmqctl")
+    top = click.Context(cli, info_name="rmqctl", **cli.context_settings)
     yield _command(cli, top, "Look at, explain and mend message stores of RocketMQ and Kafka.")
     for name, (_, short) in COMMANDS.items():
         command = cli.get_command(top, name)

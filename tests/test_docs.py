@@ -13,9 +13,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import pytest
 
-from commands import COMMANDS
+from commands import COMMANDS, cli
 from docs import manual, releases
 from rmqctl.findings import all_kinds
 
@@ -90,7 +91,9 @@ def test_what_a_page_says_to_type_can_be_typed(page: Path) -> None:
             line = line.replace(word, example)
         name, *arguments = line.removeprefix("rmqctl ").split()
         command = import_module(COMMANDS[name][0]).command
-        command.make_context(name, arguments)  # raises on what is not known
+        command.make_context(
+            name, arguments, parent=click.Context(cli, **cli.context_settings)
+        )  # raises on what is unknown
 
 
 @pytest.mark.parametrize("place", EMERGENCY, ids=["English", "Chinese"])
