@@ -285,12 +285,13 @@ def store_options(function: Function) -> Function:
 
 
 def store_options_with_paths(function: Function) -> Function:
-    """Return the same with PATH repeated, for a store in several directories; other arguments follow the last PATH."""
+    """Add the options of :func:`store_options` with PATH repeated; other arguments follow the last one."""
     return _with_store(_PATHS, function)
 
 
 def store_options_with_words(metavar: str, most: int) -> Decorator:
-    """Return the same with other arguments that may be left out; gives the command ``store`` and ``words``.
+    """Return a decorator like :func:`store_options_with_paths` for further arguments that may be left out; it gives the
+    command ``store`` and ``words``.
 
     Args:
         metavar: names all arguments.
@@ -343,8 +344,8 @@ def filter_options(function: Function) -> Function:
 
 
 def filter_options_but(*names: str) -> Decorator:
-    """Return the same without some of the filters, which the command asks for in another way or which mean nothing to
-    it.
+    """Return a decorator like :func:`filter_options` without some filters, which the command asks for in another way or
+    which mean nothing to it.
     """
     kept = [(name, option) for name, option in zip(FilterOptions.__slots__, _FILTERS, strict=True) if name not in names]
     return _packed("filters", tuple(o for _, o in kept), tuple(n for n, _ in kept), _filters)

@@ -29,7 +29,7 @@ from rmqctl.parallel import Share
 FORMATS: dict[str, str] = {"rocketmq": "rmqctl.rocketmq.tables.tables", "kafkalog": "rmqctl.kafka.tables.tables"}
 """Formats by the name that ``spark.read.format`` takes, each with the module that has ``tables_of(given)``."""
 
-BARE: dict[str, dict[str, str]] = {"rocketmq": {"body": "none"}}
+UNASKED_OPTIONS: dict[str, dict[str, str]] = {"rocketmq": {"body": "none"}}
 """Options that a format has where neither they nor columns are given: nobody asked for bodies, so they are not read."""
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -237,13 +237,13 @@ class Tables(Protocol):
         ...
 
     def asked(self, columns: tuple[str, ...] | None, conditions: Sequence[Condition] = ()) -> Tables:
-        """Return the same with only these columns of the main table, and maybe without rows that do not pass
+        """Return the tables with only these columns of the main table, and maybe without rows that do not pass
         conditions.
         """
         ...
 
     def for_cores(self, cores: int | None) -> Tables:
-        """Return the same, divided for so many tasks at once."""
+        """Return the tables divided for so many tasks at once."""
         ...
 
     def findings(self, share: Share) -> Iterator[pa.RecordBatch]:

@@ -121,7 +121,7 @@ class _Reader:
         return self.text[self.at : self.at + 1]
 
     def after_commas(self) -> str:
-        """Return the same, after any number of commas."""
+        """Return the next character that means something and is no comma, "" at the end."""
         while self.next() == ",":
             self.at += 1
         return self.next()

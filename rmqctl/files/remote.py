@@ -99,7 +99,7 @@ def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def _from_pyarrow(url: str) -> tuple[Any, str] | None:
-    """Return the same from pyarrow, which brings some protocols along; S3 is left to s3fs and its settings."""
+    """Return file system and path by pyarrow, which has some protocols; S3 is left to s3fs and its settings."""
     if protocol_of(url) in _EXTRAS:
         return None
     from pyarrow import ArrowInvalid

@@ -84,7 +84,7 @@ def redacted(data: bytes) -> str:
 
 
 def text(data: bytes | None, show: Shown = shown_text) -> Text | None:
-    """Return the same for what may be null."""
+    """Return bytes as they are shown, None for null."""
     return None if data is None else show(data)
 
 

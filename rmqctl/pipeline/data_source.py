@@ -22,11 +22,11 @@ import pyarrow as pa
 from rmqctl.errors import MissingExtra
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.tables import (
-    BARE,
     EARLIEST,
     FORMATS,
     LATEST,
     MARKS,
+    UNASKED_OPTIONS,
     BadOption,
     Change,
     Log,
@@ -190,7 +190,7 @@ class TableSource(DataSource):
         return cls.format
 
     def schema(self) -> StructType:
-        bare = {} if "columns" in self.options else BARE.get(self.format, {})
+        bare = {} if "columns" in self.options else UNASKED_OPTIONS.get(self.format, {})
         return spark_schema(tables_of(self.format, {**bare, **self.options}).table(self._name()).schema())
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -219,7 +219,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the same batch with exactly the types that Spark expects; nothing is copied where they are the same."""
+    """Return a batch with exactly the types that Spark expects; nothing is copied where they are the same."""
     if batch.schema.equals(schema):
         return batch
     return pa.RecordBatch.from_arrays([batch.column(f.name).cast(f.type) for f in schema], schema=schema)

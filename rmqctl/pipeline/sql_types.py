@@ -48,7 +48,7 @@ class UnknownColumn(Exception):
 
 
 def typed(tree: exp.Expr, tables: Mapping[str, pa.Schema]) -> exp.Expr:
-    """Return the same query with every column qualified and every part with its type, for looking at only.
+    """Return a query with every column qualified and every part with its type, for looking at only.
 
     Raises:
         UnknownColumn: a column is not there, or is there twice.

@@ -77,7 +77,7 @@ class LogConfig:
         return min(self.max_lag_ms, self.segment_ms) if self.is_compacted else self.segment_ms
 
     def with_settings(self, topic: Mapping[str, str], broker: Mapping[str, str] | None = None) -> LogConfig:
-        """Return the same with settings of a topic, and of the broker for what the topic does not say."""
+        """Return these settings changed by those of a topic, and of the broker for what the topic does not say."""
         found: dict[str, int] = {}
         for name, (names, of_broker) in _SETTINGS.items():
             given = [topic[n] for n in names if n in topic] + [

@@ -241,14 +241,14 @@ class Block:
         return self.data[at : at + int(self.size[index])].tobytes()
 
     def take(self, keep: npt.NDArray[Any] | slice) -> Block:
-        """Return the same block with only the batches of an index or boolean array, or a slice; gaps stay."""
+        """Return a block of only the batches of an index or boolean array, or a slice; gaps stay."""
         return Block(
             self.file, self.start, self.data, self.at[keep], self.size[keep], self.magic[keep], self.crc_ok[keep],
             self.gaps, self._padded,
         )  # fmt: skip
 
     def copy(self) -> Block:
-        """Return the same with a window of its own."""
+        """Return a block with the same batches and a copy of their bytes."""
         return Block(
             self.file, self.start, self.data.copy(), self.at, self.size, self.magic, self.crc_ok, list(self.gaps)
         )

@@ -596,7 +596,7 @@ class _Reader:
         self.at = to
 
     def part(self, rows: Ints) -> _Reader:
-        """Return the same place in some of the records."""
+        """Return a reader of some of the records, which stands where this one does in each."""
         return _Reader(self.numbers, self.at[rows], self.end[rows])
 
 

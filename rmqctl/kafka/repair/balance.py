@@ -19,7 +19,7 @@ from rmqctl.kafka.repair.ledger import KafkaLedger
 from rmqctl.kafka.repair.overlaid import changed_by
 from rmqctl.kafka.repair.sides import is_log
 from rmqctl.kafka.repair.survey import LOG_KINDS
-from rmqctl.kafka.verify.driver import Looked
+from rmqctl.kafka.verify.driver import PartitionChecked
 from rmqctl.repair.books import Books, balance
 from rmqctl.repair.edits import Plan, Quarantine, Step
 
@@ -79,7 +79,7 @@ def balanced(
     directory: LogDirectory,
     ledger: KafkaLedger,
     left: Sequence[Step] = (),
-    looked: Mapping[str, Looked] | None = None,
+    looked: Mapping[str, PartitionChecked] | None = None,
 ) -> tuple[Plan, Books]:
     """Return a plan whose steps name what they give up, and its books.
 

@@ -387,7 +387,7 @@ def vote_steps(partition: Partition | None, image: MetadataImage | None, finding
     yield Step(finding.kind.id, finding.file, "write it", why, written(file, content, before, finding.file))
 
 
-def with_room(steps: Iterable[Step], tree: Tree, before: Sequence[Step]) -> Iterator[Step]:
+def with_directories_moved(steps: Iterable[Step], tree: Tree, before: Sequence[Step]) -> Iterator[Step]:
     """Yield the steps; one that makes a file in whose place a directory lies moves that away first.
 
     Args:

@@ -48,7 +48,7 @@ from rmqctl.kafka.repair.files import (
     swap_steps,
     topic_id_steps,
     vote_steps,
-    with_room,
+    with_directories_moved,
 )
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
 from rmqctl.kafka.repair.ledger import KafkaLedger
@@ -61,7 +61,7 @@ from rmqctl.kafka.repair.transactions import Endings, coordinator_says, hole_ste
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas, is_beside, meta_properties
-from rmqctl.kafka.verify.driver import Looked, Verification, VerifyOptions
+from rmqctl.kafka.verify.driver import PartitionChecked, Verification, VerifyOptions
 from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.release import Release
 from rmqctl.repair.books import Books
@@ -173,7 +173,7 @@ class _Planner:
     known: list[Finding] = field(default_factory=list)
     _mended: dict[str, int] = field(default_factory=dict)
     _aborts: set[str] = field(default_factory=set)
-    looked: dict[str, Looked] = field(default_factory=dict)
+    looked: dict[str, PartitionChecked] = field(default_factory=dict)
     _verified: int = -1
     _found: list[Finding] = field(default_factory=list)
 
@@ -238,7 +238,7 @@ class _Planner:
             for partition in directory.partitions
         )
 
-    def _unchanged(self) -> Mapping[str, Looked]:
+    def _unchanged(self) -> Mapping[str, PartitionChecked]:
         """Return what was found in the partitions that no step changes; nothing where others may depend on a change."""
         changed = changed_by(edits_of(self.steps))
         if changed <= {p.directory for p in self.below.partitions if not p.is_metadata_log}:
@@ -248,7 +248,7 @@ class _Planner:
     def _take(self, steps: Iterable[Step]) -> bool:
         """Add the steps that are wanted; whether any changes something."""
         taken = False
-        for step in with_room(list(steps), self.below.tree, self.steps):
+        for step in with_directories_moved(list(steps), self.below.tree, self.steps):
             if not self.options.wants(step) or self.cautions.forbids(step):
                 continue
             if step.edits:

@@ -72,7 +72,7 @@ class Source:
 
     @classmethod
     def of(cls, name: str, logs: LogDirectories) -> Source:
-        """Return the same with nothing that stops a reader: pages of local files that cannot be read are zeros."""
+        """Return log directories as a source; pages of local files that cannot be read are zeros."""
         refusals: Refusals = {}
         directories = [_forgiving(directory, refusals) for directory in logs.directories]
         return cls(name, Replicas(LogDirectories(directories, logs.selection)), refusals)

@@ -178,7 +178,7 @@ class BatchTable(_OfSegments):
 
 
 def limited(options: KafkaOptions, count: int) -> KafkaOptions:
-    """Return the same with only the first ``count`` records, where they lie in one partition: then their last offset
+    """Return options for only the first ``count`` records, where they lie in one partition: then their last offset
     says which.
 
     Raises:

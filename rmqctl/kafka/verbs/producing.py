@@ -86,7 +86,7 @@ class Asked(ProduceRequest):
             raise WrongUsage("--level", "needs --codec.")
 
     def check(self) -> None:
-        """Hold what is asked to what can be done at all, before anything is written.
+        """Refuse what cannot be produced, before anything is written.
 
         Raises:
             WrongUsage: damage that is not known.

@@ -64,7 +64,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Looked:
+class PartitionChecked:
     """What was found in a partition; the numbers are there once the findings were read.
 
     Attributes:
@@ -103,8 +103,8 @@ class Verification:
     image: MetadataImage | None = None
     share: Share | None = None
     elsewhere: frozenset[tuple[str, int | None]] = frozenset()
-    known: Mapping[str, Looked] = field(default_factory=dict)
-    memory: dict[str, Looked] | None = None
+    known: Mapping[str, PartitionChecked] = field(default_factory=dict)
+    memory: dict[str, PartitionChecked] | None = None
     watch: Callable[[Partition, Segment, Headers | OSError], object] | None = None
     counts: Counter[str] = field(default_factory=Counter)
     files: int = 0
@@ -188,7 +188,7 @@ class Verification:
             damaged = self.options.level != "quick" and metadata.directory not in ends
             yield from state.check_metadata(metadata, image, damaged=damaged)
 
-    def _looked(self, partitions: Sequence[Partition]) -> Iterator[tuple[Partition, Looked]]:
+    def _looked(self, partitions: Sequence[Partition]) -> Iterator[tuple[Partition, PartitionChecked]]:
         """Yield the partitions in order with what is found in them."""
         parts = list(self._parts(partitions))
         results, number = self._results(parts), 0
@@ -199,7 +199,7 @@ class Verification:
                 yield partitions[number], self.known[partitions[number].directory]
                 number += 1
             elif group is None:
-                log, looked = PartitionLog(self.directory, partitions[number], self._checkpoints), Looked()
+                log, looked = PartitionLog(self.directory, partitions[number], self._checkpoints), PartitionChecked()
                 looked.findings = self._partition(log, results, looked)
                 yield partitions[number], looked
                 number += 1
@@ -209,7 +209,7 @@ class Verification:
 
     # --- one partition --------------------------------------------------------------------------------
 
-    def _partition(self, log: PartitionLog, results: Results, looked: Looked) -> Iterator[Finding]:
+    def _partition(self, log: PartitionLog, results: Results, looked: PartitionChecked) -> Iterator[Finding]:
         """Take the splits of a partition as they come, and say what is wrong."""
         partition = log.partition
         is_gone = partition.directory in self._emptied
@@ -284,7 +284,7 @@ class Verification:
 
     # --- many small partitions ------------------------------------------------------------------------
 
-    def _group(self, group: Group) -> list[Looked]:
+    def _group(self, group: Group) -> list[PartitionChecked]:
         """Return what is found in small partitions; those in which nothing is wrong are passed together."""
         partitions = self.partitions[group.begin : group.end]
         fit = [p for p in partitions if may_be_sound(p) and p.directory not in self._emptied]
@@ -293,8 +293,8 @@ class Verification:
         passed = {p.directory: log for p, log in zip(fit, sound, strict=True) if log is not None}
         return [self._small(partition, passed.get(partition.directory)) for partition in partitions]
 
-    def _small(self, partition: Partition, sound: SoundLog | None) -> Looked:
-        log, looked = PartitionLog(self.directory, partition, self._checkpoints), Looked()
+    def _small(self, partition: Partition, sound: SoundLog | None) -> PartitionChecked:
+        log, looked = PartitionLog(self.directory, partition, self._checkpoints), PartitionChecked()
         if sound is None:
             splits = self._splits(partition)
             looked.findings = tuple(self._partition(log, ((split, _try(split)) for split in splits), looked))
@@ -302,7 +302,7 @@ class Verification:
         found = list(state.check_partition_files(log, self.image, is_gone=False))
         if self.options.cross:
             found += state.check_epochs(log, sound)
-        return Looked(found, sound.records, sound.records, sound.end_offset)
+        return PartitionChecked(found, sound.records, sound.records, sound.end_offset)
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -349,7 +349,7 @@ class Verification:
                 self.progress(part.size if isinstance(part, Group) else part.stop - part.start)
             yield part, result
 
-    def _read(self, part: Split | Group) -> list[Looked] | Headers | OSError:
+    def _read(self, part: Split | Group) -> list[PartitionChecked] | Headers | OSError:
         return self._group(part) if isinstance(part, Group) else _try(part)
 
     @staticmethod
@@ -357,7 +357,7 @@ class Verification:
         return replace(finding, topic=partition.topic, partition=partition.partition)
 
 
-def _reader(verification: Verification) -> Callable[[Split | Group], list[Looked] | Headers | OSError]:
+def _reader(verification: Verification) -> Callable[[Split | Group], list[PartitionChecked] | Headers | OSError]:
     return verification._read  # noqa: SLF001 -- of the same module
 
 
@@ -370,7 +370,7 @@ def _try(split: Split) -> Headers | OSError:
 
 
 def _noted(split: Split) -> Headers | OSError:
-    """Return the same by a task somewhere else."""
+    """Read the headers of a split in a task elsewhere; return the system's refusal instead of raising it."""
     found = _try(split)
     if not isinstance(found, OSError):
         note(int(stated_records(found).sum()), split.stop - split.start)

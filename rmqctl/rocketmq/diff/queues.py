@@ -150,7 +150,7 @@ class QueueDiff:
                 yield from laid.findings
 
     def compare(self, keys: list[QueueKey]) -> QueuesLaid:
-        """Return the same for some queues."""
+        """Compare some queues, and return what was counted and found."""
         work = QueueDiff(self.a, self.b, self.common)
         found: list[Finding] = []
         for kind in (QUEUES, BATCH_QUEUES):

@@ -257,7 +257,7 @@ def _last_end(queue: Queue, log: LogRange) -> int:
 
 
 def _rocksdb_ranges(store: RocketMQStore, log: LogRange) -> list[QueueRange]:
-    """Return the same for RocksDB queues, unit by unit."""
+    """Return the ranges of queues in RocksDB, unit by unit."""
     return _ranges_of(rocksdb_units(store), log)
 
 

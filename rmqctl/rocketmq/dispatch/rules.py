@@ -81,7 +81,9 @@ def assumed_levels(store: RocketMQStore, queue_ids: Iterable[int]) -> str:
 
 
 def _delays_in_database(store: RocketMQStore) -> dict[int, int]:
-    """Return the same of queues in RocksDB, whose units hold the store time; nothing where they cannot be read."""
+    """Return delays by level as the units of queues in RocksDB show them, whose units hold the store time; nothing
+    where they cannot be read.
+    """
     found: dict[int, int] = {}
     if not can_read():
         return found

@@ -76,7 +76,7 @@ class QueueState:
         return Appended(position, blank + _UNIT.pack(physical, size, tags_code))
 
     def put_many(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> list[Appended]:
-        """Return the same for records in log order, shape (n,) each; in one piece where nothing is out of order."""
+        """Append the units of records in log order, shape (n,) each; in one piece where nothing is out of order."""
         new = physical + size > self.max_physical
         if not new.any():
             return []

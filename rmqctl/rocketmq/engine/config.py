@@ -242,7 +242,7 @@ class StoreConfig:
         return replace(cls(**_SMALL), **changes)  # type: ignore[arg-type]
 
     def valid(self) -> StoreConfig:
-        """Return the same with queue files of whole units, as a broker rounds them up.
+        """Return the settings with queue files of whole units, as a broker rounds them up.
 
         Raises:
             Refused: a size that no broker can have, as its files are at most 2 GiB long.

@@ -51,7 +51,7 @@ class MessageRefused(Refused):
         self.status, self.reason, self.field = status, reason, field
 
     def at(self, origin: str) -> MessageRefused:
-        """Return the same, saying where the message was written down."""
+        """Return the refusal with the place where the message was written down."""
         return MessageRefused(self.status, self.reason, self.field, origin)
 
 
@@ -127,7 +127,7 @@ class PutResult(NamedTuple):
         return self.physical_offset + self.size
 
     def late(self) -> PutResult:
-        """Return the same, with a flush that took too long."""
+        """Return the result of a put whose flush took too long."""
         return self._replace(status=PutStatus.FLUSH_DISK_TIMEOUT)
 
     def row(self) -> dict[str, Any]:

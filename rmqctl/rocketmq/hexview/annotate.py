@@ -43,7 +43,7 @@ from rmqctl.rocketmq.hexview.meanings import (
     DLEDGER_ENTRY,
     MESSAGE,
     PROPERTY_TIMES,
-    Said,
+    ShownValue,
     Table,
     text,
     utc,
@@ -148,24 +148,26 @@ def _properties(
         at = end
 
 
-def _pair(piece: bytes, record: bytes) -> tuple[str, Said]:
+def _pair(piece: bytes, record: bytes) -> tuple[str, ShownValue]:
     """Name and value of a piece of the properties text; ``record`` is given for the last one, which may be a CRC."""
     pairs = split_properties(piece)
     if not pairs:
-        return "ignored", Said(text(piece), "no name and value: readers skip it")
+        return "ignored", ShownValue(text(piece), "no name and value: readers skip it")
     name, value = pairs[0]
     if name == _CRC_NAME and record:
         return name_of(name), _property_crc(value, record)
-    return name_of(name), Said(text(value), _property_meaning(name, value))
+    return name_of(name), ShownValue(text(value), _property_meaning(name, value))
 
 
-def _property_crc(value: bytes, record: bytes) -> Said:
+def _property_crc(value: bytes, record: bytes) -> ShownValue:
     stored = stored_property_crc(record)
     if stored is None:
-        return Said(text(value), f"not the last {CRC_SIZE} bytes: no check")
+        return ShownValue(text(value), f"not the last {CRC_SIZE} bytes: no check")
     computed = property_crc(record)
     good = stored == computed
-    return Said(text(value), f"{stored}, ok" if good else f"{stored}, bad: the record's is {computed}", wrong=not good)
+    return ShownValue(
+        text(value), f"{stored}, ok" if good else f"{stored}, bad: the record's is {computed}", wrong=not good
+    )
 
 
 def _property_meaning(name: bytes, value: bytes) -> str:

@@ -27,7 +27,7 @@ _TIMER_PRECISION = 1000
 _IPV4_SIZE = 4
 
 
-class Said(NamedTuple):
+class ShownValue(NamedTuple):
     """What a meaning function answers: the value to show, its meaning, and whether something is wrong."""
 
     value: Value
@@ -56,11 +56,11 @@ class Place:
         return self.view.base + self.offset
 
 
-Meaning = Callable[[Any, Place], Said]
+Meaning = Callable[[Any, Place], ShownValue]
 Table = Mapping[str, Meaning]
 
 
-def say(table: Table, name: str, value: Any, place: Place) -> Said:
+def say(table: Table, name: str, value: Any, place: Place) -> ShownValue:
     """Return what is to be said of a field; by its table, else by the kind of name it has."""
     known = table.get(name)
     if known is not None:
@@ -68,8 +68,8 @@ def say(table: Table, name: str, value: Any, place: Place) -> Said:
     if isinstance(value, int) and name.endswith(_TIMES):
         return time(value, place)
     if isinstance(value, bytes) and name.endswith("_ip"):
-        return Said(ip_text(value))
-    return Said(value if isinstance(value, int) else text(value))
+        return ShownValue(ip_text(value))
+    return ShownValue(value if isinstance(value, int) else text(value))
 
 
 _TIMES = ("_timestamp", "write_time", "read_time")
@@ -97,9 +97,9 @@ def utc(milliseconds: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z"
 
 
-def time(value: int, _: Place) -> Said:
+def time(value: int, _: Place) -> ShownValue:
     """Return a time in epoch milliseconds."""
-    return Said(value, utc(value) if value else "not set")
+    return ShownValue(value, utc(value) if value else "not set")
 
 
 def hexadecimal(value: int, bits: int = 32) -> str:
@@ -110,47 +110,55 @@ def hexadecimal(value: int, bits: int = 32) -> str:
 # --- message records --------------------------------------------------------------------------
 
 
-def magic(value: int, _: Place) -> Said:
+def magic(value: int, _: Place) -> ShownValue:
     if value in Magic.__members__.values():
-        return Said(value, f"{Magic(value).name} {hexadecimal(value)}")
-    return Said(value, f"no magic that is known, {hexadecimal(value)}", wrong=True)
+        return ShownValue(value, f"{Magic(value).name} {hexadecimal(value)}")
+    return ShownValue(value, f"no magic that is known, {hexadecimal(value)}", wrong=True)
 
 
-def total_size(value: int, place: Place) -> Said:
-    return Said(value, f"next at 0x{place.offset + value:x}" if value > 0 else "")
+def total_size(value: int, place: Place) -> ShownValue:
+    return ShownValue(value, f"next at 0x{place.offset + value:x}" if value > 0 else "")
 
 
-def stored_body_crc(value: int, place: Place) -> Said:
+def stored_body_crc(value: int, place: Place) -> ShownValue:
     body = place.fields.get("body")
     if body is None:
-        return Said(value)
+        return ShownValue(value)
     if not body:
-        return Said(value, "no body to check")
+        return ShownValue(value, "no body to check")
     computed = body_crc(body)
-    return Said(value, "ok") if computed == value else Said(value, f"bad: the body's is {computed}", wrong=True)
+    return (
+        ShownValue(value, "ok")
+        if computed == value
+        else ShownValue(value, f"bad: the body's is {computed}", wrong=True)
+    )
 
 
-def physical_offset(value: int, place: Place) -> Said:
-    return Said(value, "ok") if value == place.physical else Said(value, f"lies at {place.physical}", wrong=True)
+def physical_offset(value: int, place: Place) -> ShownValue:
+    return (
+        ShownValue(value, "ok")
+        if value == place.physical
+        else ShownValue(value, f"lies at {place.physical}", wrong=True)
+    )
 
 
-def sys_flag(value: int, _: Place) -> Said:
+def sys_flag(value: int, _: Place) -> ShownValue:
     """Return the bits that are set, and the two small numbers among them."""
     names = [SysFlag(bit).name or "" for bit in SysFlag if value & bit and bit != SysFlag.COMPRESSED]
     if value & SysFlag.COMPRESSED:
         names.insert(0, f"COMPRESSED {compression(value)}")
     if (kind := transaction(value)) != "none":
         names.append(f"TRANSACTION {kind}")
-    return Said(value, f"{', '.join(names)} {hexadecimal(value)}" if names else "")
+    return ShownValue(value, f"{', '.join(names)} {hexadecimal(value)}" if names else "")
 
 
-def body(value: bytes, place: Place) -> Said:
+def body(value: bytes, place: Place) -> ShownValue:
     codec = compression(place.fields.get("sys_flag", 0))
-    return Said(text(value), "" if codec == "none" else f"compressed, {codec}")
+    return ShownValue(text(value), "" if codec == "none" else f"compressed, {codec}")
 
 
-def half_message(value: int, _: Place) -> Said:
-    return Said(value, "the half message" if value else "")
+def half_message(value: int, _: Place) -> ShownValue:
+    return ShownValue(value, "the half message" if value else "")
 
 
 MESSAGE: Table = {
@@ -164,17 +172,17 @@ MESSAGE: Table = {
 }
 
 
-def to_file_end(value: int, place: Place) -> Said:
+def to_file_end(value: int, place: Place) -> ShownValue:
     left = place.view.size - place.offset
     return (
-        Said(value, "to the end of the file")
+        ShownValue(value, "to the end of the file")
         if value == left
-        else Said(value, f"{number_of(left, 'byte', 'are')} left", wrong=True)
+        else ShownValue(value, f"{number_of(left, 'byte', 'are')} left", wrong=True)
     )
 
 
-def blank_magic(value: int, _: Place) -> Said:
-    return Said(value, f"BLANK {hexadecimal(value)}")
+def blank_magic(value: int, _: Place) -> ShownValue:
+    return ShownValue(value, f"BLANK {hexadecimal(value)}")
 
 
 BLANK: Table = {"size": to_file_end, "magic": blank_magic}
@@ -184,32 +192,32 @@ BATCH_ITEM: Table = {}
 # --- queues -----------------------------------------------------------------------------------
 
 
-def unit_size(value: int, _: Place) -> Said:
-    return Said(value, "filler" if value == PRE_BLANK_SIZE else "")
+def unit_size(value: int, _: Place) -> ShownValue:
+    return ShownValue(value, "filler" if value == PRE_BLANK_SIZE else "")
 
 
-def tags_code(value: int, place: Place) -> Said:
+def tags_code(value: int, place: Place) -> ShownValue:
     """Return a delivery time, an address in the queue's extension, or a hash (spec 3.2)."""
     if place.fields.get("size") == PRE_BLANK_SIZE:
-        return Said(value)
+        return ShownValue(value)
     if value <= MAX_EXT_ADDRESS:
-        return Said(value, f"extension unit at {value - EXT_ADDRESS_BASE}")
+        return ShownValue(value, f"extension unit at {value - EXT_ADDRESS_BASE}")
     if place.view.topic == SCHEDULE_TOPIC and value >= 1 << 31:
-        return Said(value, f"due {utc(value)}")
+        return ShownValue(value, f"due {utc(value)}")
     if -(1 << 31) <= value < 1 << 31:
-        return Said(value, f"tag hash {hexadecimal(value)}" if value else "no tag")
-    return Said(value, f"no tag hash; as a time {utc(value)}")
+        return ShownValue(value, f"tag hash {hexadecimal(value)}" if value else "no tag")
+    return ShownValue(value, f"no tag hash; as a time {utc(value)}")
 
 
-def compaction_end(value: int, _: Place) -> Said:
-    return Said(value, "end of the file's units" if value == -1 else "")
+def compaction_end(value: int, _: Place) -> ShownValue:
+    return ShownValue(value, "end of the file's units" if value == -1 else "")
 
 
-def ext_size(value: int, place: Place) -> Said:
+def ext_size(value: int, place: Place) -> ShownValue:
     if value == END_OF_FILE:
-        return Said(value, "ends the file")
+        return ShownValue(value, "ends the file")
     bitmap = place.fields.get("bitmap_size", value - 20)
-    return Said(value) if value == 20 + bitmap else Said(value, f"20 + {bitmap} expected", wrong=True)
+    return ShownValue(value) if value == 20 + bitmap else ShownValue(value, f"20 + {bitmap} expected", wrong=True)
 
 
 QUEUE: Table = {"size": unit_size, "tags_code": tags_code}
@@ -220,29 +228,29 @@ EXT: Table = {"size": ext_size}
 # --- index ------------------------------------------------------------------------------------
 
 
-def index_count(value: int, _: Place) -> Said:
-    return Said(value, f"{max(value - 1, 0):,} entries")
+def index_count(value: int, _: Place) -> ShownValue:
+    return ShownValue(value, f"{max(value - 1, 0):,} entries")
 
 
-def newest(value: int, place: Place) -> Said:
+def newest(value: int, place: Place) -> ShownValue:
     index = place.view.index
-    return Said(value, f"entry at 0x{index.entry_at(value):x}" if index and 0 < value < index.entries else "")
+    return ShownValue(value, f"entry at 0x{index.entry_at(value):x}" if index and 0 < value < index.entries else "")
 
 
-def key_hash(value: int, place: Place) -> Said:
+def key_hash(value: int, place: Place) -> ShownValue:
     index = place.view.index
     if value < 0:
-        return Said(value, "a hash is never negative", wrong=True)
-    return Said(value, f"slot {value % index.slots}" if index else "")
+        return ShownValue(value, "a hash is never negative", wrong=True)
+    return ShownValue(value, f"slot {value % index.slots}" if index else "")
 
 
-def time_difference(value: int, place: Place) -> Said:
+def time_difference(value: int, place: Place) -> ShownValue:
     begin = place.fields.get("begin_timestamp", 0)
-    return Said(value, f"{utc(begin + 1000 * value)}" if begin > 0 else "seconds")
+    return ShownValue(value, f"{utc(begin + 1000 * value)}" if begin > 0 else "seconds")
 
 
-def previous_entry(value: int, _: Place) -> Said:
-    return Said(value, f"entry {value}" if value > 0 else "first of its slot")
+def previous_entry(value: int, _: Place) -> ShownValue:
+    return ShownValue(value, f"entry {value}" if value > 0 else "first of its slot")
 
 
 INDEX_HEADER: Table = {"index_count": index_count}
@@ -253,29 +261,29 @@ INDEX_ENTRY: Table = {"key_hash": key_hash, "time_difference": time_difference, 
 # --- timer, DLedger, checkpoint ---------------------------------------------------------------
 
 
-def slot_time(value: int, _: Place) -> Said:
-    return Said(value, f"{utc(value * _TIMER_PRECISION)} at a precision of 1 s")
+def slot_time(value: int, _: Place) -> ShownValue:
+    return ShownValue(value, f"{utc(value * _TIMER_PRECISION)} at a precision of 1 s")
 
 
-def timer_magic(value: int, place: Place) -> Said:
+def timer_magic(value: int, place: Place) -> ShownValue:
     if value == BLANK_MAGIC:
         return blank_magic(value, place)
     if value < 0 or value >= 16:
-        return Said(value, f"no magic that is known, {hexadecimal(value)}", wrong=True)
-    return Said(value, ", ".join(bit.name or "" for bit in TimerMagic if value & bit))
+        return ShownValue(value, f"no magic that is known, {hexadecimal(value)}", wrong=True)
+    return ShownValue(value, ", ".join(bit.name or "" for bit in TimerMagic if value & bit))
 
 
-def timer_unit_size(value: int, _: Place) -> Said:
-    return Said(value) if value == UNIT_SIZE else Said(value, f"{UNIT_SIZE} expected", wrong=True)
+def timer_unit_size(value: int, _: Place) -> ShownValue:
+    return ShownValue(value) if value == UNIT_SIZE else ShownValue(value, f"{UNIT_SIZE} expected", wrong=True)
 
 
-def delay(value: int, place: Place) -> Said:
+def delay(value: int, place: Place) -> ShownValue:
     written = place.fields.get("write_time", 0)
-    return Said(value, f"due {utc(written + value)}" if written > 0 else "ms")
+    return ShownValue(value, f"due {utc(written + value)}" if written > 0 else "ms")
 
 
-def previous_unit(value: int, _: Place) -> Said:
-    return Said(value, "none" if value == -1 else "")
+def previous_unit(value: int, _: Place) -> ShownValue:
+    return ShownValue(value, "none" if value == -1 else "")
 
 
 TIMER_UNIT: Table = {"size": timer_unit_size, "magic": timer_magic, "delay": delay, "previous": previous_unit}
@@ -287,12 +295,12 @@ CHECKPOINT: Table = {}
 _ENTRY_MAGICS = {1: "a record follows", 2: "empty", 3: "a change of members", -1: "blank"}
 
 
-def entry_magic(value: int, _: Place) -> Said:
+def entry_magic(value: int, _: Place) -> ShownValue:
     meaning = _ENTRY_MAGICS.get(value)
-    return Said(value, meaning or "no magic that is known", wrong=meaning is None)
+    return ShownValue(value, meaning or "no magic that is known", wrong=meaning is None)
 
 
-def entry_position(value: int, place: Place) -> Said:
+def entry_position(value: int, place: Place) -> ShownValue:
     return physical_offset(value, place)
 
 

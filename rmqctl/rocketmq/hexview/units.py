@@ -30,7 +30,7 @@ from rmqctl.rocketmq.hexview.meanings import (
     TIMER_BLANK,
     TIMER_UNIT,
     Place,
-    Said,
+    ShownValue,
     Table,
     say,
 )
@@ -244,9 +244,9 @@ def _entry_table(geometry: IndexGeometry, fields: Mapping[str, int]) -> Table:
     begin = {"begin_timestamp": fields.get("begin_timestamp", 0)}
     first = geometry.entry_at(1)
 
-    def time(value: int, place: Place) -> Said:
+    def time(value: int, place: Place) -> ShownValue:
         said = meanings.time_difference(0 if place.offset == first else value, Place(place.view, place.offset, begin))
-        return Said(value, said.meaning)
+        return ShownValue(value, said.meaning)
 
     return {**INDEX_ENTRY, "time_difference": time}
 

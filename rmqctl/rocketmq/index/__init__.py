@@ -137,7 +137,7 @@ def index_entries(store: RocketMQStore) -> list[Entry]:
 
 
 def index_files(store: RocketMQStore, geometry: IndexGeometry) -> list[IndexFile]:
-    """Return the same, opened."""
+    """Open the index files of :func:`index_entries`, oldest first."""
     return [IndexFile.open(store.tree, e, geometry) for e in index_entries(store)]
 
 

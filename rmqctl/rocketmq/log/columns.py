@@ -392,7 +392,7 @@ def _owners(at: Ints, start: Ints, size: int) -> Ints:
 
 
 def _closed(texts: Texts) -> Texts:
-    """Return the same texts, each that is not empty ending with 0x02; brokers of 4.9.1 to 5.1.4 leave it out."""
+    """Return the texts, each that is not empty ending with 0x02; brokers of 4.9.1 to 5.1.4 leave it out."""
     stops = texts.start[1:]
     open_ends = (np.diff(texts.start) > 0) & (texts.data[np.maximum(stops - 1, 0)] != _END) if len(texts.data) else None
     if open_ends is None or not open_ends.any():

@@ -541,7 +541,7 @@ def misplaced_files(store: RocketMQStore, size: int) -> list[Misplaced]:
     return found
 
 
-def homecoming(store: RocketMQStore, found: Sequence[Misplaced]) -> list[Misplaced]:
+def files_to_rename(store: RocketMQStore, found: Sequence[Misplaced]) -> list[Misplaced]:
     """Those of the files whose place no other file has, one for each place, ascending."""
     wrong = {one.file.name for one in found}
     taken = {f.base for f in store.log_files if f.name not in wrong}
@@ -639,4 +639,4 @@ def _agreed(file: StoreFile, votes: Mapping[int, tuple[int, int]], data: int) ->
     return Misplaced(file, home, count) if is_most and held * _OF_DATA >= data else None
 
 
-__all__ = ["STRAY", "Misplaced", "homecoming", "log_file_at", "misnamed", "misplaced_files"]
+__all__ = ["STRAY", "Misplaced", "files_to_rename", "log_file_at", "misnamed", "misplaced_files"]

@@ -70,7 +70,7 @@ class Measured:
     heads: npt.NDArray[Any] | None = None
 
     def take(self, keep: Any) -> Measured:
-        """Return the same columns for a slice, an index array or a boolean array."""
+        """Return the columns of a slice, an index array or a boolean array."""
         found = Measured(*(getattr(self, name)[keep] for name in _COLUMNS))
         found.heads = None if self.heads is None else self.heads[keep]
         return found

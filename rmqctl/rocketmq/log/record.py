@@ -325,7 +325,7 @@ class LogReader:
         return self.read_from(number, physical, size) if number is not None and size > 0 else b""
 
     def read_from(self, number: int, physical: int, size: int) -> bytes:
-        """Return the same from file ``number`` of the log, where the names of several claim that offset."""
+        """Return up to ``size`` bytes at an offset from file ``number``, where several names claim the offset."""
         file, source = self.files[number], self._open.get(number)
         if source is None:
             if len(self._open) >= 64:

@@ -236,7 +236,7 @@ class Client:
         return loader, born_timestamp % _MONTH_MS, number & (1 << _COUNTER_BITS) - 1
 
     def key_columns(self, numbers: Ints, born_timestamps: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return the same for many messages, shape (n,) each."""
+        """Return the parts of the unique keys of many messages, shape (n,) each."""
         loader = self._identity[1] ^ numbers >> _COUNTER_BITS
         return loader, born_timestamps % _MONTH_MS, numbers & (1 << _COUNTER_BITS) - 1
 

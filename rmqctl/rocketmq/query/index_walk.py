@@ -237,7 +237,7 @@ class _Chase:
         return self._circle(number) if previous > number else None
 
     def _circle(self, number: int) -> End | None:
-        """Return a sound chain goes only to lower numbers, so a circle has an entry that goes up, and comes back to it.
+        """Return that the chain runs in a circle, once it comes back without a new candidate to an entry that goes up.
 
         A broker runs round until it has enough candidates; where a round gives none it never ends.
         """

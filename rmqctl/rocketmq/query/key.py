@@ -135,7 +135,7 @@ def by_key(store: RocketMQStore, query: KeyQuery, trace: Trace | None = None) ->
 def by_key_in(
     files: Iterable[IndexFile], log: LogReader, query: KeyQuery, trace: Trace, batch: int = MAX_BATCH
 ) -> KeyAnswer:
-    """Return the same on files that are open already; ``batch`` is the broker's `maxMsgsNumBatch`."""
+    """Find messages by key in index files that are open; ``batch`` is the broker's `maxMsgsNumBatch`."""
     asked = query.index_query(batch)
     trace.add("", "hash", f"{asked.text} has hash {asked.hash}")
     return _read(KeyAnswer(walk_index(files, asked, trace)), log, query, trace)
@@ -144,7 +144,7 @@ def by_key_in(
 def by_key_in_database(
     index: MessageIndex, log: LogReader, query: KeyQuery, trace: Trace, batch: int = MAX_BATCH
 ) -> KeyAnswer:
-    """Return the same through the index in RocksDB."""
+    """Find messages by key in the index in RocksDB."""
     asked = query.index_query(batch)
     text = query.tag or "" if query.key is None else query.key
     walk = index.walk(query.topic, text, query.kinds, (query.begin, query.end), asked.limit, trace)

@@ -102,7 +102,7 @@ def _configured(store: RocketMQStore, topic: str) -> set[int]:
 
 
 def _configured_in_database(store: RocketMQStore, topic: str) -> set[int]:
-    """Return the same where the configuration is in RocksDB."""
+    """Queues that the configuration in RocksDB gives a topic."""
     from rmqctl.rocketmq.state.config import stored_topics
 
     return _queues_in(stored_topics(store).get(topic))

@@ -48,7 +48,7 @@ def _memmem() -> Find | None:
 
 
 def find_in_copy(data: Bytes8, text: bytes, start: int) -> int:
-    """Return the same by ``bytes.find``, on a copy."""
+    """Find a text by ``bytes.find`` in a copy of the bytes; -1 where it is not."""
     at = data[start:].tobytes().find(text)
     return at if at < 0 else at + start
 

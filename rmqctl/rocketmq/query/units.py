@@ -179,7 +179,7 @@ def _either(a: bytes, b: bytes) -> bytes:
 
 
 def _batch_prefix(data: bytes, end: int) -> int:
-    """Return the same for what a batch unit needs besides: a base offset and a count."""
+    """Return how many batch units are whole in what they need besides: a base offset and a count."""
     for number, unit in enumerate(_BATCH.iter_unpack(data[: end * BATCH_UNIT_SIZE])):
         if unit[4] < 0 or unit[5] <= 0:
             return number

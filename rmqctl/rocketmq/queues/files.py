@@ -48,7 +48,7 @@ def is_valid(units: Units) -> npt.NDArray[np.bool_]:
 
 
 def is_valid_batch(units: Units) -> npt.NDArray[np.bool_]:
-    """Return the same for batch queue units, which also need a base offset and a count."""
+    """Batch queue units that a broker takes for written, which also need a base offset and a count."""
     return is_valid(units) & (units["base_offset"] >= 0) & (units["batch_size"] > 0)
 
 
@@ -206,7 +206,7 @@ class UnitPages:
         page, shift = offset // self._units, self._shift[queue]
         rows = np.flatnonzero(self._page[queue] != page)
         if len(rows):
-            rows = self._have(queue, page, rows)
+            rows = self._load_pages(queue, page, rows)
             if not len(rows):  # pages are smaller from now on
                 return self._raw(queue, offset)
             first = run_starts(queue[rows], page[rows])
@@ -217,9 +217,9 @@ class UnitPages:
         found: npt.NDArray[np.void] = self._pool.view(_RAW).take(shift + offset)
         return found
 
-    def _have(self, queue: Ints, page: Ints, rows: Ints) -> Ints:
-        """Have the pages of some rows in the pool; return the rows whose pages are new there: all, if it was full, and
-        none where pages have become smaller.
+    def _load_pages(self, queue: Ints, page: Ints, rows: Ints) -> Ints:
+        """Load the pages of some rows into the pool; return the rows whose pages are new there: all, if it was full,
+        and none where pages have become smaller.
         """
         wanted = dict.fromkeys(zip(queue[rows].tolist(), page[rows].tolist(), strict=True))
         if len(self._slots) + len(wanted.keys() - self._slots.keys()) > len(self._pool) // self._units:

@@ -87,7 +87,7 @@ class DatabaseStart:
         return bool(self.rows or self.skipped or self.error or self.emptied)
 
     def sentence(self) -> str:
-        """Return the same for people."""
+        """Say in one sentence what happens to the database."""
         if self.emptied is not None:
             what = f", writes {self.rows:,} rows into it" if self.rows else ""
             return (

@@ -337,7 +337,7 @@ def _in_file(context: FileContext, state: LogState, start: int, ids: TextIds) ->
 
 
 def _from_units(result: Recovery, found: dict[int, LostMessage]) -> list[LostMessage]:
-    """Return the same with records that no search finds but a unit of a queue names, where nothing else lies.
+    """Return what is lost with records that no search finds but a unit of a queue names, where nothing else lies.
 
     After the last file of the log only units count in whose place the queue has no other afterwards.
     """

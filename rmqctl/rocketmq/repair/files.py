@@ -33,7 +33,7 @@ from rmqctl.rocketmq.findings.log import (
 from rmqctl.rocketmq.findings.state import FILE_EMPTY, FILE_STRAY, FILE_UNREADABLE, TIMER_LOG
 from rmqctl.rocketmq.index import index_entries
 from rmqctl.rocketmq.log.block import GapKind
-from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, has_data, homecoming, misplaced_files
+from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, files_to_rename, has_data, misplaced_files
 from rmqctl.rocketmq.log.measure import whole_records
 from rmqctl.rocketmq.log.record import SMALLEST, LogReader, physical_of
 from rmqctl.rocketmq.log.scan import Extent, scan
@@ -330,7 +330,7 @@ class _Filler:
 def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
     """Right names for files that have a wrong one; those whose place another file has go into quarantine."""
     found = misplaced_files(store, geometry.commit_log_file_size)
-    moved = homecoming(store, found)
+    moved = files_to_rename(store, found)
     denied = [one for one in moved if _is_denied(store, one)]
     moved = [one for one in moved if one not in denied]
     if moved:
@@ -525,7 +525,7 @@ def expired_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator
                 yield Step(LOG_GAP.id, file.name, what, why, (Quarantine(file.name),))
 
 
-def hollow_steps(store: RocketMQStore) -> Iterator[Step]:
+def empty_queue_file_steps(store: RocketMQStore) -> Iterator[Step]:
     """First files of queues in which no unit is left, once the log has given back all that it can.
 
     A broker that finds one among the last three cuts the queue there, and starts to count again.

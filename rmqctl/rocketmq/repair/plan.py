@@ -45,9 +45,9 @@ from rmqctl.rocketmq.repair.derived import (
 )
 from rmqctl.rocketmq.repair.displaced import Whereabouts, naming_losses
 from rmqctl.rocketmq.repair.files import (
+    empty_queue_file_steps,
     expired_steps,
     foreign_steps,
-    hollow_steps,
     misnamed_queue_steps,
     misplaced_steps,
     missing_steps,
@@ -130,7 +130,7 @@ class LogMender:
         self.whereabouts = Whereabouts(self.repair, aside)
         self.suspects, self.way, self.moved = suspects, way, moved
 
-    def homecoming(self) -> Iterator[Step]:
+    def renames_to_home(self) -> Iterator[Step]:
         """Yield steps that put whole records back where they say they lie; what they leave is for the next round."""
         if not self.way.puts_back:
             return
@@ -406,7 +406,7 @@ class _Planner:
                 aside=self._aside(),
                 moved=moved,
             )
-            if self._take(mender.homecoming()):
+            if self._take(mender.renames_to_home()):
                 moved |= mender.whereabouts.homes
                 continue
             if not self._take(mender.steps()):
@@ -432,7 +432,7 @@ class _Planner:
         self._take(queue_steps(self.store, [*found, *self._undispatched], damage, self._room(), index, cut))
         if databases_of(self.store):
             self._take(database_steps(self.store, found, self._room()))
-        self._take(hollow_steps(self.store))
+        self._take(empty_queue_file_steps(self.store))
         self._take(timer_steps(self.store, found, damage))
         self._take(index_steps(self.store, found, self._room(), index))
         before, found = found, self._findings("checkpoint and configuration")

@@ -102,7 +102,7 @@ class QueueReferences:
         return [claim for claims in self._at.values() for claim in claims]
 
     def without_false(self, missing: Iterable[Missing], doubtful: Container[int]) -> QueueReferences:
-        """Return the same without units that contradict the log: a record that stands by itself is the truth.
+        """Return the references without units that contradict the log: a record that stands by itself is the truth.
 
         Such a record keeps its place in its queue, so a unit for that place that points elsewhere is wrong; and so are
         units beside one that points to it from another place, for units are moved and exchanged in runs.

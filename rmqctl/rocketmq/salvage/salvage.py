@@ -32,7 +32,7 @@ from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import BLANK_ROOM
 from rmqctl.rocketmq.findings.log import LOG_TOPIC
 from rmqctl.rocketmq.findings.state import CONFIG_CONSUMER_OFFSET
-from rmqctl.rocketmq.log.commitlog import homecoming, log_file_at, misplaced_files
+from rmqctl.rocketmq.log.commitlog import files_to_rename, log_file_at, misplaced_files
 from rmqctl.rocketmq.log.record import PHYSICAL_AT, LogReader, flags_of, head_offset, magic_of, variant_of
 from rmqctl.rocketmq.repair.config import config_steps
 from rmqctl.rocketmq.repair.placeholder import Setting, placeholder
@@ -242,7 +242,7 @@ def _parts(store: RocketMQStore) -> Iterator[tuple[str, RocketMQStore]]:
     paths.
     """
     found = misplaced_files(store, geometry_of(store).commit_log_file_size)
-    moved, wrong = homecoming(store, found), {one.file.name for one in found}
+    moved, wrong = files_to_rename(store, found), {one.file.name for one in found}
     files = [f for f in store.log_files if f.name not in wrong]
     yield store.root, store.with_log([*files, *(one.at_home() for one in moved)]) if found else store
     for one in found:

@@ -197,7 +197,7 @@ class RocketMQStore:
         return self._log[1]
 
     def with_log(self, files: Iterable[StoreFile]) -> RocketMQStore:
-        """Return the same store with other files as its log."""
+        """Return the store with other files as its log."""
         made = replace(self)
         made.__dict__["_log"] = sorted(files, key=lambda f: (f.base, f.name)), self.log_strays
         return made
@@ -313,7 +313,7 @@ def is_queue_id(name: str) -> bool:
 
 
 def forgiving(store: RocketMQStore) -> RocketMQStore:
-    """Return the same store, in which what cannot be read counts as empty. A remote one stays as it is: it stops the
+    """Return the store as one in which what cannot be read counts as empty. A remote one stays as it is: it stops the
     work.
     """
     trees = [store.tree, *(tree for _, tree in store.log_trees)]

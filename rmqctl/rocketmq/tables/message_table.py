@@ -94,7 +94,7 @@ def first_record(split: Split) -> int | None:
 
 
 def limited(options: TableOptions, count: int) -> TableOptions:
-    """Return the same with only the first ``count`` messages in log order. The log is walked here up to the last of
+    """Return options for only the first ``count`` messages in log order. The log is walked here up to the last of
     them.
     """
     table = MessageTable(options)

@@ -93,8 +93,8 @@ class LogContext:
         return (self.crashed or self.running) and 0 <= self.dispatched <= physical
 
     def for_queues(self, reached: int, lacking: Iterable[int]) -> LogContext:
-        """Return the same for the queues of one kind: where they have no unit at all of what was dispatched, they are
-        gone.
+        """Return the context for the queues of one kind: where they have no unit at all of what was dispatched, they
+        are gone.
 
         Args:
             reached: physical offset after the last record that has a unit in one of them; -1 without one.
@@ -114,7 +114,7 @@ class LogContext:
         return (at > 0 and self.damaged[at - 1][1] > begin) or (at < len(self.damaged) and self.damaged[at][0] < end)
 
     def are_damaged(self, begin: Ints, end: Ints) -> npt.NDArray[np.bool_]:
-        """Return the same of many stretches at once, shape (n,)."""
+        """Whether a damaged range overlaps each of many stretches, shape (n,)."""
         ranges = np.array(self.damaged, np.int64).reshape(-1, 2)
         at = np.searchsorted(ranges[:, 0], begin)
         before = (at > 0) & (np.append(ranges[:, 1], 0)[at - 1] > begin)

@@ -17,7 +17,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_STORE_TIME
 from rmqctl.rocketmq.index import index_entries, is_written
 from rmqctl.rocketmq.log.columns import TextIds
-from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, homecoming, misnamed, misplaced_files
+from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, files_to_rename, misnamed, misplaced_files
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.state.config import has_stored_config
 from rmqctl.rocketmq.store.databases import POP, can_read, databases_of, has_database
@@ -172,7 +172,7 @@ class Verification:
         """One sentence about files of the log under each other's names; they are then read where they belong."""
         moved = [
             one
-            for one in homecoming(self.store, misplaced_files(self.store, file_size))
+            for one in files_to_rename(self.store, misplaced_files(self.store, file_size))
             if one.file.base != STRAY and one.file.base % file_size == one.home % file_size
         ]
         if not moved:

@@ -241,7 +241,7 @@ def finish_queues(
             yield misnamed_queue(queue, home)
             continue
         known = _readable(lacking.pop(queue.key, []), [f for f in queue.files if f.name in refusals])
-        rest = _Rest(queue, claims.get(queue.key, ClaimedUnits()), known, context)
+        rest = _QueueAgainstClaims(queue, claims.get(queue.key, ClaimedUnits()), known, context)
         yield from rest.findings()
         beyond = max(beyond, rest.beyond)
         before = rest.unexpired if before < 0 else min(before, rest.unexpired if rest.unexpired >= 0 else before)
@@ -324,7 +324,7 @@ _REASONS = {
 }
 
 
-class _Rest:
+class _QueueAgainstClaims:
     """One queue against what was claimed of it."""
 
     def __init__(self, queue: Queue, claim: ClaimedUnits, missing: list[Missing], context: LogContext) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.rocketmq.log.commitlog import homecoming, misplaced_files
+from rmqctl.rocketmq.log.commitlog import files_to_rename, misplaced_files
 from rmqctl.rocketmq.store.locate import open_store_at
 
 NAME = "4.9.8-clean"
@@ -131,7 +131,7 @@ def test_of_two_copies_the_one_with_more_records_comes_home(store: Path) -> None
     opened = open_store_at(str(store))
     found = misplaced_files(opened, SIZE)
     assert sorted(one.file.name[-7:] for one in found) == sorted(f"{n * SIZE:07d}" for n in (7, 8))
-    (home,) = homecoming(opened, found)
+    (home,) = files_to_rename(opened, found)
     assert home.file.base == 8 * SIZE
 
 

@@ -31,7 +31,7 @@ def test_the_count_leaves_nothing_out(base: str, tmp_path: Path, monkeypatch: py
             damage.apply(variant["recipe"], root)
             by_count = rows(root)
             with monkeypatch.context() as patch:
-                patch.setattr(unmatched._Rest, "_known", lambda _: -1)
+                patch.setattr(unmatched._QueueAgainstClaims, "_known", lambda _: -1)
                 assert by_count == rows(root), name
             damage.undo(variant["recipe"], golden.pristine(base), root)
 
