@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rmqctl import questions
 from rmqctl.answer import Answer, Proposal, Row, Section
 from rmqctl.errors import RmqctlError, WrongUsage
-from rmqctl.inventory import Member, members_of
+from rmqctl.inventory import Member, is_several, members_of
 from rmqctl.notices import typed
 from rmqctl.questions import Question
 from rmqctl.store import Store
@@ -21,7 +21,7 @@ _NEXT = 5
 
 
 def open_all(
-    paths: Iterable[str],
+    paths: Sequence[str],
     *,
     format: str | None = None,
     commit_log: Sequence[str] = (),
@@ -38,6 +38,8 @@ def open_all(
     """
     members = members_of(paths, format=format, commit_log=commit_log, broker_conf=broker_conf)
     opened: list[tuple[Member, Store | RmqctlError | OSError]] = []
+    remarks: list[str] = []
+    is_plain = not any(map(is_several, paths))  # who typed two directories may have meant one broker
     for member in members:
         try:
             store = member.open()
@@ -49,9 +51,15 @@ def open_all(
                 together = replace(other, name=f"{other.name},{member.name}", path=f"{other.path},{member.path}")
                 opened[number] = together, together.open()
                 break
+            if is_plain and not remarks and isinstance(beside, Store) and (why := beside.contradiction(store)):
+                paths_of_both = f"{other.path},{member.path}"
+                remarks.append(
+                    f"{other.name} and {member.name} are taken for two stores: {why}; no broker starts with both as "
+                    f"its directories: rmqctl doctor {paths_of_both}"
+                )
         else:
             opened.append((member, store))
-    return Fleet(opened)
+    return Fleet(opened, remarks)
 
 
 class Fleet:
@@ -59,10 +67,13 @@ class Fleet:
 
     Attributes:
         stores: each with its store, or with why it cannot be opened.
+        remarks: what every answer says before its rows.
     """
 
-    def __init__(self, stores: Sequence[tuple[Member, Store | RmqctlError | OSError]]) -> None:
-        self.stores = list(stores)
+    def __init__(
+        self, stores: Sequence[tuple[Member, Store | RmqctlError | OSError]], remarks: Sequence[str] = ()
+    ) -> None:
+        self.stores, self.remarks = list(stores), list(remarks)
 
     def __len__(self) -> int:
         return len(self.stores)
@@ -91,13 +102,17 @@ class Fleet:
                 answer.remark(f"{store.selection} is a part of the store: this looks at the whole store")
             return answer
 
-        return shape(self, one)
+        answer = shape(self, one)
+        answer.remarks += self.remarks
+        return answer
 
     def examine(self) -> Answer:
         """Look at every store as :func:`rmqctl.doctor.examine` does; a row a store."""
         from rmqctl.doctor import examine
 
-        return _wholly(_doctored, "well")(self, lambda member, store: examine(store, member.path))
+        answer = _wholly(_doctored, "well")(self, lambda member, store: examine(store, member.path))
+        answer.remarks += self.remarks
+        return answer
 
 
 Ask = Callable[[Member, Store], Answer]

@@ -197,6 +197,11 @@ class Store(Asked):
         del other
         return False
 
+    def contradiction(self, other: Store) -> str:
+        """What keeps another store from being beside this one though it looks as if it were, a phrase; else ""."""
+        del other
+        return ""
+
     def _refuse(self, verb: str) -> NoReturn:
         refuse_verb(self, verb)
 

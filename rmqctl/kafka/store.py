@@ -105,6 +105,13 @@ class KafkaStore(_Family, Store):
 
         return whole_records(LocalTree(self.root), file, stretches)
 
+    def contradiction(self, other: Store) -> str:
+        from rmqctl.kafka.state.replicas import other_cluster
+
+        if not isinstance(other, KafkaStore) or self.selection or other.selection:
+            return ""
+        return other_cluster(self.logs.directories, other.logs.directories)
+
     def _processes(self, wanted: int | None) -> int:
         """Return the number of processes that share the logs."""
         from rmqctl.parallel import most_processes

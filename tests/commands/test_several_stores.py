@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -118,6 +119,18 @@ def test_directories_of_one_kafka_broker_are_one_store(rmqctl: Run, stores: Path
     assert not any("store" in row for row in together)
     several = rows(rmqctl("topics", "k1", "k2", "one/store", "-o", "jsonl"))
     assert {row["store"] for row in several} == {"k1,k2", "one/store"}
+
+
+def test_a_volume_of_another_cluster_is_named(rmqctl: Run, stores: Path) -> None:
+    assert not rmqctl("produce", "k1", "--format", "kafka", "--topic", "T", "--small").exit_code
+    shutil.copytree("k1", "k2")
+    assert "taken for two stores" not in rmqctl("verify", "k1", "k2").stderr
+    meta = Path("k2/meta.properties")
+    meta.write_text(re.sub("cluster.id=.*", "cluster.id=ZZZZEfGhQxSTU-V_wXyZ99", meta.read_text("utf-8")), "utf-8")
+    result = rmqctl("doctor", "k1", "k2")
+    assert "k1 and k2 are taken for two stores: both are of node 1, of clusters" in result.stderr
+    assert "rmqctl doctor k1,k2" in result.stderr
+    assert rmqctl("doctor", "k1,k2").exit_code == 1
 
 
 @pytest.mark.parametrize(

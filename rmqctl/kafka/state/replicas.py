@@ -345,6 +345,17 @@ def are_of_one_broker(some: Sequence[LogDirectory], others: Sequence[LogDirector
     return not here & there
 
 
+def other_cluster(some: Sequence[LogDirectory], others: Sequence[LogDirectory]) -> str:
+    """Say that directories name one node and two clusters, as a wrong volume does; "" where they do not."""
+    found = [next(filter(None, map(meta_properties, group)), None) for group in (some, others)]
+    one, other = found
+    if one is None or other is None or one.node_id is None or one.node_id != other.node_id:
+        return ""
+    if None in {one.cluster_id, other.cluster_id} or one.cluster_id == other.cluster_id:
+        return ""
+    return f"both are of node {one.node_id}, of clusters {one.cluster_id} and {other.cluster_id}"
+
+
 def release_shown(replicas: Replicas) -> Release:
     """Return the release that wrote the directories last, as far as they show it.
 
