@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,7 +43,7 @@ class StoreOptions:
     commit_log: tuple[str, ...] = ()
     broker_conf: str | None = None
     format: str = "auto"
-    paths: tuple[str, ...] = ()
+    paths: tuple[str, ...] = field(default=(), compare=False)
 
     def ask(self, question: Question[Any]) -> Answer:
         """Ask the store, or all that the paths name.

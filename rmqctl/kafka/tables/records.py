@@ -236,6 +236,8 @@ class RecordLog:
         for label, log in logs.items():
             low = (known or {}).get(label, _begin(log))
             high = _end(log, low if known is not None else None, growing=growing)
+            if not growing:  # a batch whose offsets jump may lie before the last segment
+                high = max(high, view_of(log, read_committed=False).end)
             if self.options.read_committed:
                 high = min(high, view_of(log, read_committed=True).end)
             found[label] = max(high, low)
