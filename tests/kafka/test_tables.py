@@ -226,7 +226,7 @@ def test_a_store_gives_its_tables_as_arrow() -> None:
         store.table("messages")
     with pytest.raises(BadOption, match="no column 'keys'"):
         store.table("records", columns=["keys"])
-    with pytest.raises(BadOption, match="readcommitted"):
+    with pytest.raises(BadOption, match="readCommitted"):
         tables_of("kafkalog", {"path": "x", "readcomitted": "true"})
 
 

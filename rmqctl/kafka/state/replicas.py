@@ -332,10 +332,11 @@ def is_beside(own: MetaProperties, other: MetaProperties | None) -> bool:
 
 
 def are_of_one_broker(some: Sequence[LogDirectory], others: Sequence[LogDirectory]) -> bool:
-    """Whether directories may be the ``log.dirs`` of one broker: nothing in meta.properties denies it, and no partition
+    """Whether directories may be the ``log.dirs`` of one broker: none names another cluster or node, and no partition
     lies in two of them, as it does in a copy.
     """
-    if any(True for _ in conflicts([*some, *others])):
+    ids = {(p.cluster_id, p.node_id) for d in (*some, *others) if (p := meta_properties(d)) is not None}
+    if len(ids) > 1:
         return False
     served = {DirectoryState.PLAIN, DirectoryState.FUTURE}
     here, there = (

@@ -410,6 +410,8 @@ def test_what_a_follower_keeps_is_the_leaders(seed: int, tmp_path: Path) -> None
 def test_recover_says_what_a_follower_loses(rmqctl: Rmqctl, tmp_path: Path) -> None:
     old = partition(tmp_path / "old", "t-0", [one(0), one(2), one(4), one(6)])
     new = partition(tmp_path / "new", "t-0", [one(0), one(2), one(4, epoch=3, text=b"n")])
+    for root in (old, new):  # of the time of ZooKeeper: a KRaft node would lack its metadata log
+        (root / "meta.properties").write_text("version=0\nbroker.id=4\ncluster.id=AbCdEfGhQxSTU-V_wXyZ01\n")
     done = rmqctl("recover", old, "--leader", new, "--as-release", "3.9.2", "-o", "json")
     assert done.exit_code == 1
     found = json.loads(done.stdout)
