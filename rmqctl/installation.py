@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from zipimport import zipimporter
 
 NAME = "rmqctl"
-_FOR_DEVELOPERS = re.compile(r"extra == ['\"](test|dev)['\"]")
+_FOR_DEVELOPERS = re.compile(r"extra == ['\"](test|dev|docs)['\"]")
 
 
 def versions(own: str) -> dict[str, Any]:
