@@ -67,8 +67,8 @@ _CLEANS_UP = {
 """Commands that have to take back or to finish something when they are interrupted."""
 
 
-_SEVERAL = frozenset("@*?[")
-"""What an inventory or a pattern of paths has, and no command."""
+SEVERAL = frozenset("@*?[")
+"""What an inventory or a pattern of paths has, see `rmqctl.inventory.is_several`, and no command."""
 
 
 class LazyGroup(click.Group):
@@ -91,7 +91,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and (os.path.exists(args[0]) or _SEVERAL & set(args[0])):
+        if args and args[0] not in COMMANDS and (os.path.exists(args[0]) or SEVERAL & set(args[0])):
             args = ["doctor", *args]
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.NoSuchCommand(args[0], possibilities=list(COMMANDS), ctx=ctx)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from commands import SEVERAL
 from commands._app import KINDS, Output, message
 from commands._guard import INCOMPLETE
 from commands._types import Instant, PropertyFilter, Regex, Release, Size, refuse
@@ -51,31 +52,35 @@ class StoreOptions:
         Raises:
             NotAStore: one path alone, and it is a single file that belongs to no store, or nothing of a store.
         """
-        fleet = self.fleet()
-        return self.open().ask(question) if fleet is None else fleet.ask(question)
+        return self.open_each().ask(question)
 
-    def fleet(self) -> Fleet | None:
-        """Open the stores, where the paths name several; None where they name one.
+    def open_each(self, *, silently: bool = False) -> Store | Fleet:
+        """Open the stores that the paths name; a store where they name one.
+
+        Args:
+            silently: a store for a verb that says itself what is to be said of a part of it.
 
         Raises:
-            NotAStore: a pattern matches nothing.
+            NotAStore: a pattern matches nothing; or as of :meth:`open`, of one path.
             WrongUsage: an inventory is none.
         """
-        if len(self.paths) < 2 and not (_MANY & set(self.path)):
-            return None
+        if len(self.paths) < 2 and not (SEVERAL & set(self.path)):
+            return self.open_silently() if silently else self.open()
         from rmqctl.fleet import open_all
         from rmqctl.inventory import is_several
 
         several = any(map(is_several, self.paths))
         if len(self.paths) < 2 and not several:
-            return None
+            return self.open_silently() if silently else self.open()
         fleet = open_all(
             self.paths,
             format=None if self.format == "auto" else self.format,
             commit_log=self.commit_log,
             broker_conf=self.broker_conf,
         )
-        return None if fleet.only is not None and not several else fleet
+        if fleet.only is None or several:
+            return fleet
+        return fleet.only if silently else _introduced(fleet.only)
 
     def open(self) -> Store:
         """Open the store as a whole; say so where only a part of it was named.
@@ -83,11 +88,7 @@ class StoreOptions:
         Raises:
             NotAStore: a single file that belongs to no store, or nothing of a store.
         """
-        found = self.open_silently()
-        say_if_part(found)
-        say_if_unfinished(found.root)
-        say_if_missing(found)
-        return found
+        return _introduced(self.open_silently())
 
     def open_silently(self) -> Store:
         """Open the store for a verb that says itself what is to be said of a part of it.
@@ -114,8 +115,11 @@ class StoreOptions:
         return found
 
 
-_MANY = frozenset("@*?[")
-"""What the path of several stores has, see `rmqctl.inventory.is_several`."""
+def _introduced(found: Store) -> Store:
+    say_if_part(found)
+    say_if_unfinished(found.root)
+    say_if_missing(found)
+    return found
 
 
 class _Selected(Protocol):

@@ -27,10 +27,11 @@ def command(store: StoreOptions, out: Output) -> None:
       rmqctl /var/lib/kafka/data
       rmqctl doctor /data/rocketmq/store -o json
     """
-    fleet = store.fleet()
-    if fleet is not None:
-        show(out, fleet.examine())
-        return
     from rmqctl.doctor import examine
+    from rmqctl.store import Store
 
-    show(out, examine(store.open_silently(), store.path))
+    found = store.open_each(silently=True)
+    if not isinstance(found, Store):
+        show(out, found.examine())
+        return
+    show(out, examine(found, store.path))

@@ -61,15 +61,16 @@ def command(
     """
     if manner.is_real and (compare or list_lost):
         refuse("--apply", "changes the store; --compare and --list-lost only look: give one of them.")
-    fleet = store.fleet()
-    if fleet is not None:
+    from rmqctl.store import Store
+
+    found = store.open_each(silently=manner.is_real)
+    if not isinstance(found, Store):
         from rmqctl.questions import Recover
 
         if manner.is_real or compare or list_lost or leader is not None or out.kind == "hex":
             refuse("PATH", "may be several only where one line a store is wanted; give one PATH.")
-        show(out, fleet.ask(Recover(as_release, processes=processes)))
+        show(out, found.ask(Recover(as_release, processes=processes)))
         return
-    found = store.open_silently() if manner.is_real else store.open()
     plan = manner.is_real or (out.kind == "hex" and not (compare or list_lost))
     propose(
         found.recover(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -67,26 +67,21 @@ def command(
       rmqctl verify /data/rocketmq/store --level structure -o jsonl
       rmqctl verify '/backup/2026-11-*/broker-*'
     """
-    fleet = store.fleet()
-    if fleet is not None:
-        from rmqctl.questions import Verify
+    from rmqctl.questions import Verify
+    from rmqctl.store import Store
 
-        if engine != "local":
-            refuse("--engine", "spark checks one store at a time; give one PATH.")
-        show(out, fleet.ask(Verify(level, not no_cross, processes, as_release, not no_notes)))
-        return
-    found = store.open()
-    ask = partial(
-        found.verify, level=level, cross=not no_cross, processes=processes, as_release=as_release, notes=not no_notes
-    )
+    found = store.open_each()
+    question = Verify(level, not no_cross, processes, as_release, not no_notes)
     if engine == "local":
-        show(out, ask())
+        show(out, found.ask(question))
         return
+    if not isinstance(found, Store):
+        refuse("--engine", "spark checks one store at a time; give one PATH.")
     with started(cluster, found.size) as spark:
         from rmqctl.pipeline.jobs import sharing
 
         with working(spark, f"verify of {found.root}", found.size):
-            answer = ask(share=sharing(spark))
+            answer = found.ask(replace(question, share=sharing(spark)))
             with showing(answer):
                 write(out, answer)
     finish(answer)

@@ -47,14 +47,15 @@ def open_all(
             opened.append((member, error))
             continue
         for number, (other, beside) in enumerate(opened):
-            if isinstance(beside, Store) and not member.facts and beside.is_beside(store):
-                together = replace(other, name=f"{other.name},{member.name}", path=f"{other.path},{member.path}")
-                opened[number] = together, together.open()
+            if not isinstance(beside, Store):
+                continue
+            both, paths_of_both = beside.joined(store), f"{other.path},{member.path}"
+            if isinstance(both, Store) and not member.facts:
+                opened[number] = replace(other, name=f"{other.name},{member.name}", path=paths_of_both), both
                 break
-            if is_plain and not remarks and isinstance(beside, Store) and (why := beside.contradiction(store)):
-                paths_of_both = f"{other.path},{member.path}"
+            if is_plain and not remarks and isinstance(both, str) and both:
                 remarks.append(
-                    f"{other.name} and {member.name} are taken for two stores: {why}; no broker starts with both as "
+                    f"{other.name} and {member.name} are taken for two stores: {both}; no broker starts with both as "
                     f"its directories: rmqctl doctor {paths_of_both}"
                 )
         else:
@@ -102,17 +103,13 @@ class Fleet:
                 answer.remark(f"{store.selection} is a part of the store: this looks at the whole store")
             return answer
 
-        answer = shape(self, one)
-        answer.remarks += self.remarks
-        return answer
+        return shape(self, one)
 
     def examine(self) -> Answer:
         """Look at every store as :func:`rmqctl.doctor.examine` does; a row a store."""
         from rmqctl.doctor import examine
 
-        answer = _wholly(_doctored, "well")(self, lambda member, store: examine(store, member.path))
-        answer.remarks += self.remarks
-        return answer
+        return _wholly(_doctored, "well")(self, lambda member, store: examine(store, member.path))
 
 
 Ask = Callable[[Member, Store], Answer]
@@ -161,7 +158,7 @@ def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None
     Args:
         sums: makes the table of sums over all stores.
     """
-    answer = Answer()
+    answer = Answer(remarks=list(fleet.remarks))
     kept: list[Row] = []
     columns: list[str] = []
 
@@ -231,7 +228,7 @@ class _Whole:
     def __init__(self, fleet: Fleet, ask: Ask, brief: Callable[[Row], Row], well: str, *, is_opened: bool) -> None:
         self.fleet, self.ask, self.brief, self.well, self.is_opened = fleet, ask, brief, well, is_opened
         sizes = [store.size for _, store in fleet.stores if isinstance(store, Store)]
-        self.answer = Answer(work="looking", total=sum(sizes) or None, document_kinds=frozenset({"json"}))
+        self.answer = Answer(remarks=list(fleet.remarks), work="looking", total=sum(sizes) or None)
         self.briefs: list[Row] = []
         self.answer.rows, self.answer.sections = self.rows(), self.sections
         self.answer.document = lambda: {"stores": list(self.documents()), "summary": self.summary()}

@@ -192,13 +192,10 @@ class Store(Asked):
     def what(self) -> str:
         return self.kind.replace("-", " ")
 
-    def is_beside(self, other: Store) -> bool:
-        """Whether another store is a further directory of the same broker, so that both together are one store."""
-        del other
-        return False
-
-    def contradiction(self, other: Store) -> str:
-        """What keeps another store from being beside this one though it looks as if it were, a phrase; else ""."""
+    def joined(self, other: Store) -> Store | str:
+        """Return both as one store, where the other is a further directory of the same broker; else what keeps them
+        from it though they look as if they were, a phrase, "" for two that do not.
+        """
         del other
         return ""
 

@@ -61,7 +61,7 @@ def open_together(places: Sequence[Place]) -> Store | None:
     stores = [store for store in found if store is not None and not store.selection]
     if not stores or len(stores) < len(places):
         return None
-    together = KafkaStore(LogDirectories([directory for store in stores for directory in store.logs.directories]))
+    together = KafkaStore.together(stores)
     together.settings = _settings(places[0])
     return together
 

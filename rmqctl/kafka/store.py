@@ -93,24 +93,26 @@ class KafkaStore(_Family, Store):
     def size(self) -> int:
         return self.logs.size
 
-    def is_beside(self, other: Store) -> bool:
-        from rmqctl.kafka.state.replicas import are_of_one_broker
+    def joined(self, other: Store) -> Store | str:
+        from rmqctl.kafka.state.replicas import are_of_one_broker, other_cluster
 
         if not isinstance(other, KafkaStore) or self.selection or other.selection:
-            return False
-        return are_of_one_broker(self.logs.directories, other.logs.directories)
+            return ""
+        if not are_of_one_broker(self.replicas, other.replicas):
+            return other_cluster(self.replicas, other.replicas)
+        return self.together([self, other])
+
+    @classmethod
+    def together(cls, stores: Sequence[KafkaStore]) -> KafkaStore:
+        """Return several stores as one, with the settings of the first."""
+        found = cls(LogDirectories([directory for store in stores for directory in store.logs.directories]))
+        found.settings = stores[0].settings
+        return found
 
     def whole_records(self, file: str, stretches: Stretches | None) -> int | None:
         from rmqctl.kafka.repair.sides import whole_records
 
         return whole_records(LocalTree(self.root), file, stretches)
-
-    def contradiction(self, other: Store) -> str:
-        from rmqctl.kafka.state.replicas import other_cluster
-
-        if not isinstance(other, KafkaStore) or self.selection or other.selection:
-            return ""
-        return other_cluster(self.logs.directories, other.logs.directories)
 
     def _processes(self, wanted: int | None) -> int:
         """Return the number of processes that share the logs."""

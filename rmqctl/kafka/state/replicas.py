@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties
@@ -54,6 +55,17 @@ class Replicas:
                     log = PartitionLog(directory, partition, checkpoints, loads)
                     found.setdefault((partition.topic, number), log)
         return [found[key] for key in sorted(found)]
+
+    @cached_property
+    def identities(self) -> Sequence[MetaProperties]:
+        """What the meta.properties say that are there, in the order of the directories."""
+        return [found for directory in self.directories if (found := meta_properties(directory)) is not None]
+
+    @cached_property
+    def held(self) -> frozenset[tuple[str, int | None, DirectoryState]]:
+        """The partitions that a broker serves or moves here, by topic, number and state."""
+        served, all_here = (DirectoryState.PLAIN, DirectoryState.FUTURE), (d.partitions for d in self.directories)
+        return frozenset((p.topic, p.partition, p.state) for p in chain.from_iterable(all_here) if p.state in served)
 
     @cached_property
     def release(self) -> Release:
@@ -331,25 +343,17 @@ def is_beside(own: MetaProperties, other: MetaProperties | None) -> bool:
     return same and own.directory_id != other.directory_id
 
 
-def are_of_one_broker(some: Sequence[LogDirectory], others: Sequence[LogDirectory]) -> bool:
+def are_of_one_broker(some: Replicas, others: Replicas) -> bool:
     """Whether directories may be the ``log.dirs`` of one broker: none names another cluster or node, and no partition
     lies in two of them, as it does in a copy.
     """
-    ids = {(p.cluster_id, p.node_id) for d in (*some, *others) if (p := meta_properties(d)) is not None}
-    if len(ids) > 1:
-        return False
-    served = {DirectoryState.PLAIN, DirectoryState.FUTURE}
-    here, there = (
-        {(p.topic, p.partition, p.state) for directory in group for p in directory.partitions if p.state in served}
-        for group in (some, others)
-    )
-    return not here & there
+    ids = {(one.cluster_id, one.node_id) for one in (*some.identities, *others.identities)}
+    return len(ids) <= 1 and some.held.isdisjoint(others.held)
 
 
-def other_cluster(some: Sequence[LogDirectory], others: Sequence[LogDirectory]) -> str:
+def other_cluster(some: Replicas, others: Replicas) -> str:
     """Say that directories name one node and two clusters, as a wrong volume does; "" where they do not."""
-    found = [next(filter(None, map(meta_properties, group)), None) for group in (some, others)]
-    one, other = found
+    one, other = (next(iter(group.identities), None) for group in (some, others))
     if one is None or other is None or one.node_id is None or one.node_id != other.node_id:
         return ""
     if None in {one.cluster_id, other.cluster_id} or one.cluster_id == other.cluster_id:
