@@ -165,9 +165,12 @@ def execute(proposal: Proposal, manner: Manner) -> Applied | None:
     plan = proposal.plan
     assert plan is not None
     if not manner.is_real:
-        message(
-            f"nothing was written; add --apply to carry this out{_typed('--apply')}" if plan.edits else "nothing to do"
-        )
+        if not plan.edits:
+            message("nothing to do")
+        elif proposal.refusal is not None:
+            message(f"nothing was written, and --apply is refused: {proposal.refusal}")
+        else:
+            message(f"nothing was written; add --apply to carry this out{_typed('--apply')}")
         return None
     message(_announced(plan, manner))
     ask("Carry this out?", manner.yes)

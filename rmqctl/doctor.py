@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ _GROUPS = 2
 _SHOWN = 3
 """Further kinds of damage that stand in a line each; the others are counted."""
 _COMMANDS = 5
+_CLAUSE_END = re.compile("[,:;] ")
 _LITTLE = 0.05
 """Part of a disk below which free room is a warning."""
 
@@ -133,11 +135,17 @@ def _repair(store: Store) -> dict[str, Any] | None:
             planned.prepare()
             summary = planned.summary() if planned.summary is not None else {}
             steps = [] if planned.plan is None else planned.plan.steps
+            refusal, harm = planned.refusal and str(planned.refusal), summary.get("refusal") or None
     except RmqctlError:
         return None
     known = {key: summary.get(key) for key in ("steps", "left", "loses", "loses_by_topic", "before", "after")}
     known["remaining"] = Counter(row["id"] for row in summary.get("remaining", ()))
-    return {**known, "gone": max(sum(step.loses for step in steps) - (known["loses"] or 0), 0)}
+    return {
+        **known,
+        "refusal": refusal,
+        "harm": harm,
+        "gone": max(sum(step.loses for step in steps) - (known["loses"] or 0), 0),
+    }
 
 
 def _start_troubles(start: Row) -> Iterator[Row]:
@@ -313,6 +321,10 @@ def _repaired(plan: Row | None) -> Iterator[str]:
     if plan is None:
         return
     left = f"; {listed(plan['remaining'])} would be left" if plan["remaining"] else ""
+    if plan["refusal"]:
+        left += f"; --apply is refused: {_CLAUSE_END.split(plan['refusal'])[0]}"
+    elif plan["harm"] and not left:
+        left = f"; {plan['harm']}"
     if plan["gone"]:
         yield f"{number_of(plan['gone'], 'message', 'are')} gone already: another replica may have them (--from)"
     if plan["loses"]:

@@ -214,12 +214,8 @@ class KafkaStore(_Family, Store):
 
         answer = Proposal(intent=asked.intent, lock=self.lock)
         hold_to_change(self, answer, asked.intent)
-        others = []
-        for replica in asked.replicas:
-            if not isinstance(replica, KafkaStore):
-                raise WrongUsage("--from", f"{replica.root} is no Kafka log directory.")
-            others.append(replica.replicas)
-        work = planning.Work(self.settings, self._processes(asked.processes), tuple(others))
+        others = tuple(_of_family(replica, "--from").replicas for replica in asked.replicas)
+        work = planning.Work(self.settings, self._processes(asked.processes), others)
         return planning.plan_repair(self.replicas, asked, work, answer)
 
     def answer_rebuild(self, asked: questions.Rebuild) -> Proposal:

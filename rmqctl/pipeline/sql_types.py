@@ -16,8 +16,6 @@ from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
-Reason = str | None
-
 TEXT, NUMBER, TRUTH, TIME, DATE, BINARY, ARRAY, MAP, STRUCT, NULL, UNKNOWN = (
     "text", "number", "truth", "time", "date", "binary", "array", "map", "struct", "null", "unknown",
 )  # fmt: skip

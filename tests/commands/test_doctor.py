@@ -69,6 +69,19 @@ def test_a_sound_store_ends_with_0(rmqctl: Rmqctl, golden: Callable[[str], Path]
     assert "Next:" not in told.stdout
 
 
+def test_a_repair_that_would_be_refused_is_not_promised(rmqctl: Rmqctl, golden: Callable[[str], Path]) -> None:
+    root = golden("5.1.4-clean")
+    (root / "batchconsumequeue/LabBatchCq/0/00000000000000000000").unlink()  # nothing shows now how long they are
+    assert rmqctl("repair", root, "--apply", "--yes").exit_code == 13
+    asked = " ".join(rmqctl("doctor", root).stdout.split())
+    assert "A repair gives up nothing; --apply is refused: no batch queue file shows how long" in asked
+    assert "mends all of it" not in asked
+    assert json.loads(rmqctl("doctor", root, "-o", "json").stdout)["repair"]["refusal"].endswith("13,800,000 bytes")
+    shown = rmqctl("repair", root)
+    assert "add --apply" not in shown.stderr
+    assert "nothing was written, and --apply is refused: no batch queue file" in shown.stderr
+
+
 def test_what_is_no_store_is_an_error(rmqctl: Rmqctl, tmp_path: Path) -> None:
     assert rmqctl("doctor", tmp_path).exit_code == 11
     assert rmqctl(tmp_path).exit_code == 11

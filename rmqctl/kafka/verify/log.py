@@ -475,7 +475,7 @@ class LogCheck:
         if len(rows) and facts.future is None:
             first = rows[0]
             facts.future = int(headers.position[first]), int(headers.size[first]), int(headers["base_offset"][first])
-        facts.future_records += int(np.clip(headers["records_count"][rows], 0, None).sum())
+        facts.future_records += int(stated_records(headers)[rows].sum())
 
     def _future(self) -> Iterator[Finding]:
         """Yield the segments with batches whose times are none, one finding each."""
