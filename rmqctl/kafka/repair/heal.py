@@ -222,7 +222,8 @@ class Healer:
             breaks = stated is None or not low <= stated <= base + INT_MAX - delta
             proof = self._proof_of_end(low + delta, damage) if follows and is_blamed and breaks else ""
             return low if proof else None, f"the batch before it and {proof} leave room for nothing else"
-        flips = _flips(stated) if stated is not None and not lacks else ()
+        goes_on = damage.stated is None or _is_in_time(before, damage.stated, after)
+        flips = _flips(stated) if stated is not None and not lacks and goes_on else ()
         near = [c for c in flips if low <= c <= high]
         found = near[0] if len(near) == 1 else None
         return found, f"of the offsets {low} to {high}, for which there is room, only this is one bit from {stated}"
@@ -359,6 +360,12 @@ def _spans(span: int, at: int) -> str:
 def _flips(number: int) -> Iterator[int]:
     """Numbers that differ in one bit, without the sign."""
     return (number ^ 1 << bit for bit in range(63))
+
+
+def _is_in_time(before: Batch | None, batch: Batch, after: Batch | None) -> bool:
+    """Whether the times of a batch and its neighbours ascend; one that is not known counts for nothing."""
+    times = [one.max_timestamp for one in (before, batch, after) if one is not None and one.max_timestamp >= 0]
+    return times == sorted(times)
 
 
 def _is_readable(batch: bytes) -> bool:

@@ -110,15 +110,19 @@ class _Order:
         fits = ~taken & (self.base[others] >= self.bases[0]) & ~self._contradicted(chain, others[taken])[others]
         fits &= (self.epoch[others] < 0) | (self.epoch[others] >= epochs[at])
         fits &= (self.epoch[others] < 0) | (following[at] < 0) | (self.epoch[others] <= following[at])
+        exchanged = set[int]()
         if self.compacted:
-            fits &= self._is_room(chain, at, others)
+            turned = self._is_turned(chain, at, others)
+            fits &= self._is_room(chain, at, others) | turned
+            exchanged.update(others[turned].tolist())
         pairs = zip(at[fits].tolist(), others[fits].tolist(), strict=True)
         for hole, members in groupby(pairs, key=lambda pair: pair[0]):
             low, kept, alone = int(lasts[hole]), list[int](), list[int]()
             for group in self._touching([row for _, row in members]):
                 first, last = int(self.base[group[0]]), int(self.last[group[-1]])
                 several = len(group) > 1 and hole < len(chain)
-                (kept if several or first == low + 1 or last + 1 == beyond[hole] else alone).extend(group)
+                touches = several or first == low + 1 or last + 1 == beyond[hole]
+                (kept if touches or exchanged.issuperset(group) else alone).extend(group)
             sources = {int(self.segment[row]) for row in kept}
             kept += [row for row in alone if self.segment[row] in sources and self._is_away(row)]
             found += sorted(kept, key=lambda row: int(self.base[row]))
@@ -136,6 +140,22 @@ class _Order:
         room |= (self.segment[rows] == self.segment[before]) & (self.position[rows] == ends[before])
         touches: Flags = room | ((self.segment[rows] == self.segment[after]) & (ends[rows] == self.position[after]))
         return touches
+
+    def _is_turned(self, chain: Ints, at: Ints, rows: Ints) -> Flags:
+        """Whether a batch between two of a chain lies on the wrong side of one, and exchanged with it goes on in time.
+
+        No CRC covers a base offset: where times speak against it, it may be damaged rather than the place.
+        """
+        is_between = (at > 0) & (at < len(chain)) & (rows < self.outer)
+        found, rows = np.flatnonzero(is_between), rows[is_between]
+        before, after = chain[at[is_between] - 1], chain[at[is_between]]
+        ends, time = self.position + self.size, self.survey.columns["max_timestamp"]
+        lies = (self.segment[rows] == self.segment[before]) & (ends[rows] == self.position[before])
+        lies |= (self.segment[rows] == self.segment[after]) & (ends[after] == self.position[rows])
+        goes_on = (time[before] <= time[rows]) & (time[rows] <= time[after]) & (time[rows] >= 0)
+        turned = np.zeros(len(at), np.bool_)
+        turned[found] = lies & goes_on
+        return turned
 
     def _is_away(self, row: int) -> bool:
         """Whether a batch lies in another segment than that of its offsets."""

@@ -240,15 +240,28 @@ class Survey:
         rows = np.flatnonzero(fits)
         weight = 2 * np.maximum(last - base + 1, 1)
         weight[[row for place in self._blamed if (row := self._row_at(*place)) is not None]] -= 1
+        joins = (own[1:] == own[:-1]) & (c["position"][1:] == c["position"][:-1] + c["size"][:-1])
+        weight[self._elsewhere(base, last, own, joins)] = 1
         chain = rows[_heaviest_ascent(base[rows], last[rows], weight[rows])]
-        touches = (base[1:] == last[:-1] + 1) & (own[1:] == own[:-1])
-        touches &= c["position"][1:] == c["position"][:-1] + c["size"][:-1]
-        run = np.append(0, np.cumsum(~touches))
+        run = np.append(0, np.cumsum(~(joins & (base[1:] == last[:-1] + 1))))
         outside = np.flatnonzero(~fits)
         at = np.searchsorted(last[chain], base[outside])
         outside = outside[np.append(base[chain], np.iinfo(np.int64).max)[at] <= last[outside]]
         foreign = [row for row in outside.tolist() if self.twin_of(self.batch(row), among=chain) is None]
         return chain[~np.isin(run[chain], run[foreign])] if foreign else chain
+
+    def _elsewhere(self, base: Ints, last: Ints, own: Ints, joins: Flags) -> Ints:
+        """Rows of batches for which those on both sides, or the segment's name, leave just the room, elsewhere.
+
+        Args:
+            joins: whether each batch but the first begins where the one before ends, shape (n - 1,).
+        """
+        starts = np.array([file.base for file in self.files], np.int64)[own]
+        is_first = self.columns["position"] == 0
+        low = np.where(is_first, starts, np.append(-1, last[:-1] + 1))
+        leads = np.append(joins, False)
+        fits = (is_first | np.append(False, joins)) & leads & (low + (last - base) + 1 == np.append(base[1:], -1))
+        return np.flatnonzero(fits & (base != low))
 
     def _fit(self, base: Ints, last: Ints, own: Ints) -> Flags:
         """Which batches have offsets of their segments, shape (n,).

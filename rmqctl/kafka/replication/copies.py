@@ -8,7 +8,7 @@ for one value only the field counts as that.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -128,9 +128,15 @@ class Copy:
     def is_compacted(self) -> bool:
         """Whether offsets may be missing: the cleaner worked on it, or records are missing in and between batches."""
         b = self.batches
-        short = (b.magic >= 2) & (b.control == 0) & (b.count < b.last - b.base + 1)
         touch = (b.file[1:] == b.file[:-1]) & (b.position[1:] == b.position[:-1] + b.size[:-1])
-        return bool(self.cleaned_to or short.any() or (touch & (b.base[1:] != b.last[:-1] + 1)).any())
+        return self.is_thinned or bool((touch & (b.base[1:] != b.last[:-1] + 1)).any())
+
+    @cached_property
+    def is_thinned(self) -> bool:
+        """Whether the cleaner says that it worked on it, or records are missing in batches."""
+        b = self.batches
+        short = (b.magic >= 2) & (b.control == 0) & (b.count < b.last - b.base + 1)
+        return bool(self.cleaned_to or short.any())
 
     @property
     def served(self) -> Batches:
@@ -320,7 +326,7 @@ def _put_in_order(copy: Copy) -> None:
     if not len(b):
         return
     jumps = _jumps(copy)
-    possible = (b.last >= b.base) & (b.last < _NO_OFFSET) & _near(b) & ~jumps
+    possible = (b.last >= b.base) & (b.last < _NO_OFFSET) & _near(b, copy.files) & ~jumps
     if possible.all() and (b.base[1:] > b.last[:-1]).all():
         return
     rows = np.flatnonzero(possible)
@@ -366,9 +372,16 @@ def _put_in_order(copy: Copy) -> None:
     copy.batches = kept.take(np.argsort(kept.base, kind="stable"))
 
 
-def _near(b: Batches) -> Flags:
-    """Which batches are so near to the others in their file that one segment can hold them."""
+def _near(b: Batches, files: Sequence[LogFile]) -> Flags:
+    """Which batches are so near to the others in their file that one segment can hold them.
+
+    What is alone among destroyed bytes has to be near to the name of its file.
+    """
     near = np.ones(len(b), bool)
+    for row in np.flatnonzero(np.bincount(b.file)[b.file] == 1).tolist():
+        file = files[int(b.file[row])]
+        is_named = file.kind is FileKind.LOG and file.meaning.base is not None
+        near[row] = not is_named or b.size[row] == file.size or abs(int(b.base[row]) - file.base) <= INT_MAX
     far = np.flatnonzero(np.abs(np.diff(b.base)) > INT_MAX)
     for file in np.unique(b.file[[*far, *(far + 1)]]).tolist():
         rows = np.flatnonzero(b.file == file)

@@ -87,7 +87,8 @@ class Union:
     def holes(self) -> list[tuple[int, int]]:
         """Offsets, first and last, that were written, as far as the copies show, and that no copy has any more.
 
-        Where one copy has the batches on both sides next to each other, it was compacted, or nothing ever stood there.
+        Where one copy has the batches on both sides next to each other, it was compacted, or nothing ever stood there:
+        unless another one has destroyed bytes in each such place, and nothing else says that there was compaction.
         What high watermarks prove to have been committed was written, too.
         """
         b = self.batches
@@ -97,11 +98,16 @@ class Union:
         is_lost = first < beyond
         inner = np.flatnonzero(is_lost[:-1])  # the last one follows the end, where no copy has a batch
         at = b.take(inner)
+        touches, broken = np.zeros(len(at), bool), np.zeros(len(at), bool)
         for copy, valid in zip(self.copies, self.valid, strict=True):
             held = copy.batches.take(valid)
-            is_unknown = ~np.isin(at.base, held.base)
-            is_unknown |= (copy.start > self._start) & (at.base == held.base[0]) if len(held) else True
-            is_lost[inner] &= is_unknown | _at_damage(at, held, copy, before=True)
+            if len(held):
+                is_known = np.isin(at.base, held.base) & ~((copy.start > self._start) & (at.base == held.base[0]))
+                is_damaged = _at_damage(at, held, copy, before=True)
+                touches |= is_known & ~is_damaged
+                broken |= is_damaged & (at.base <= held.base[-1])
+        is_compacted = any(copy.is_thinned for copy in self.copies) or bool((touches & ~broken).any())
+        is_lost[inner] = ~touches | (not is_compacted)
         rows = np.flatnonzero(is_lost)
         return list(zip(first[rows].tolist(), (beyond[rows] - 1).tolist(), strict=True))
 
