@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from rmqctl.positions import Choice
     from rmqctl.release import Release
     from rmqctl.store import LoneFile, Store
 
@@ -302,6 +303,16 @@ class Rebuild(Question[Proposal]):
         default=None,
         metadata=rocketmq("spark is for RocketMQ: files of a log directory are made here.", option="--engine"),
     )
+    intent: Intent = DRY_RUN
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets(Question[Proposal]):
+    """See :meth:`rmqctl.store.Store.offsets`."""
+
+    verb: ClassVar[str] = "offsets"
+    choice: Choice
+    only_replica: bool = field(default=False, metadata=kafka("is for Kafka: positions of RocketMQ lie in one place."))
     intent: Intent = DRY_RUN
 
 

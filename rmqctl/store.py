@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rmqctl.arrow import ArrowTable
+    from rmqctl.positions import Position
     from rmqctl.producing import Produced, ProduceRequest
     from rmqctl.release import Release
     from rmqctl.repair import Applied
@@ -489,6 +490,38 @@ class Store(Asked):
         return self.ask(
             questions.Rebuild(frozenset(parts), tuple(topics), into, owner, processes, as_release, share, intent)
         )
+
+    def offsets(
+        self,
+        action: str = "show",
+        *,
+        groups: Sequence[str] = (),
+        topics: Sequence[str] = (),
+        queue: int | None = None,
+        to: str | int | None = None,
+        to_group: str | None = None,
+        source: Sequence[Position] | None = None,
+        keep: str = "lowest",
+        only_replica: bool = False,
+        intent: Intent = DRY_RUN,
+    ) -> Proposal:
+        """Show the positions of consumer groups, or plan others.
+
+        Args:
+            action: ``show``, ``export``, ``set``, ``clamp`` (to what queues hold), ``copy``, ``merge`` or ``import``.
+            groups, topics: patterns of names; none: all. ``set`` gives a group that is named in full a position in
+                every queue of a topic that is.
+            queue: only this queue or partition.
+            to: with ``set``: an offset, ``+N``, ``-N``, a time, ``earliest`` or ``latest``.
+            to_group: with ``copy`` and ``merge``: the group that gets the positions; None: each its own.
+            source: positions to take instead of those of this store.
+            keep: with ``merge``: of several positions in a queue the ``lowest`` or the ``highest``.
+            only_replica: Kafka: what is written to has no other replica that could come back.
+        """
+        from rmqctl.positions import Choice
+
+        choice = Choice(action, tuple(groups), tuple(topics), queue, to, to_group, source, keep)
+        return self.ask(questions.Offsets(choice, only_replica, intent))
 
     def salvage(
         self,

@@ -20,12 +20,13 @@ import base64
 import ipaddress
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from formats.rocketmq.message import COMPRESSION, SysFlag
 from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties, split_properties
 from rmqctl.kafka.log.reference import Record
+from rmqctl.positions import Key, Position
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import Host
 from rmqctl.rocketmq.engine.message import Message
@@ -269,3 +270,11 @@ def kafka_group(group: str) -> str:
         return match[0] if byte in _OF_GROUPS else bytes([byte])
 
     return _GROUP_ESCAPE.sub(meant, group.encode("utf-8", "surrogateescape")).decode("utf-8", "replace")
+
+
+def positions_as(positions: Iterable[Position], family: str, other: str) -> list[Position]:
+    """Return positions of groups of one family by the names that they have in the other; offsets stay."""
+    if family == other:
+        return list(positions)
+    group, topic = (kafka_group, kafka_topic) if other == "kafka" else (rocketmq_group, rocketmq_topic)
+    return [Position(Key(group(p.key.group), topic(p.key.topic), p.key.queue), p.offset) for p in positions]

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from formats.errors import DecodeError
-from formats.kafka.group_messages import OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUE
 from formats.kafka.internal_records import CONSUMER_OFFSETS
-from formats.kafka.messages import encode
 from formats.rocketmq.message import decode_record
 from rmqctl.convert.books import HALF_TOPIC, LIGHT, OP_TOPIC, ConversionLedger, logs_of
 from rmqctl.convert.mapping import inner_fields, is_placeholder, kafka_group, kafka_topic, record_of
@@ -21,6 +19,7 @@ from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
+from rmqctl.kafka.engine.commits import commit_record
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig, check_codec
 from rmqctl.kafka.engine.engine import KafkaEngine, check_topic
 from rmqctl.kafka.engine.log import WritableLog
@@ -289,10 +288,8 @@ def _delays(store: RocketMQStore) -> Iterable[ConsumerOffset]:
 
 
 def _commit(commit: ConsumerOffset, now: int, offset: int) -> Record:
-    key = {"group": kafka_group(commit.group), "topic": kafka_topic(commit.topic), "partition": commit.queue_id}
-    value = {"offset": max(commit.offset, 0), "leaderEpoch": -1, "metadata": "", "commitTimestamp": now}
-    packed = b"\0\1" + encode(OFFSET_COMMIT_KEY, 1, key), b"\0\3" + encode(OFFSET_COMMIT_VALUE, 3, value)
-    return Record(offset, now, -1, *packed, ())
+    group, topic = kafka_group(commit.group), kafka_topic(commit.topic)
+    return commit_record(group, topic, commit.queue_id, max(commit.offset, 0), now)._replace(offset=offset)
 
 
 # --- what is left out -----------------------------------------------------------------------------------

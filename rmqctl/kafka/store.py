@@ -227,6 +227,14 @@ class KafkaStore(_Family, Store):
         hold_to_change(self, answer, asked.intent)
         return planning.plan_rebuild(self.replicas, asked, options, answer)
 
+    def answer_offsets(self, asked: questions.Offsets) -> Proposal:
+        from rmqctl.kafka.verbs import positions
+
+        answer = Proposal(intent=asked.intent, lock=self.lock)
+        if asked.choice.changes:
+            hold_to_change(self, answer, asked.intent)
+        return positions.offsets(self.replicas, asked, self.settings, answer)
+
     # --- copying and comparing ----------------------------------------------------------------------
 
     def answer_salvage(self, asked: questions.Salvage) -> Answer:

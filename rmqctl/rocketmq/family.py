@@ -215,6 +215,14 @@ class RocketMQ(_Family, Store):
         hold_to_change(self, answer, asked.intent)
         return planning.rebuild(self.files, asked, answer)
 
+    def answer_offsets(self, asked: questions.Offsets) -> Proposal:
+        from rmqctl.rocketmq.verbs import positions
+
+        answer = self._proposal(asked.intent)
+        if asked.choice.changes:
+            hold_to_change(self, answer, asked.intent)
+        return positions.offsets(self.files, asked, answer)
+
     def answer_salvage(self, asked: questions.Salvage) -> Answer:
         from rmqctl.rocketmq.verbs import copying
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from formats.errors import DecodeError
 from formats.kafka import message_set
+from formats.kafka.internal_records import CONSUMER_OFFSETS, decode_record
 from formats.kafka.record_batch import CRC_AT, HEADER_SIZE, MAGIC_AT, BatchFrame, ControlType, header_plan
 from formats.layout import plan_of
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind
@@ -37,6 +38,7 @@ _WINDOW = 8 << 20
 _ANCHOR = 32
 _MOST_COMPARED = 1 << 18
 """Records of a batch up to which it is looked for in other batches, record by record."""
+_COMMIT_TYPES = (0, 1)
 _KINDS = {ControlType.COMMIT: "COMMIT", ControlType.ABORT: "ABORT"}
 
 
@@ -86,6 +88,8 @@ class Proofs:
         """Whether it is a marker, or records of the metadata, of which a step says that it writes them."""
         if record.queue.startswith(METADATA_TOPIC):
             return "a step makes it again" if "made again" in self._texts else ""
+        if record.queue.startswith(f"{CONSUMER_OFFSETS}-") and data[MAGIC_AT] >= 2:
+            return self._committed(record, data)
         marker = marker_of(data) if data[MAGIC_AT] >= 2 else None
         if marker is None:
             return ""
@@ -93,6 +97,18 @@ class Proofs:
         said = rf"{_KINDS[ControlType(marker.type)]}\b.* at {record.offset}\b"
         named = [text for text in self._texts.split("\n") if re.search(rf"\bproducer {producer}\b", text)]
         return "a step writes the marker" if any(re.search(said, text) for text in named) else ""
+
+    def _committed(self, record: WholeRecord, data: bytes) -> str:
+        """Whether they are offsets that a step commits, after the end that the log had."""
+        said = [
+            re.match(r"commit from offset (\d+) on: ", step.what)
+            for step in self.steps
+            if step.file.startswith(f"{record.queue}/")
+        ]
+        home = self.before.home(record.queue)
+        end = int(home.columns["last_offset"].max(initial=-1)) + 1
+        is_said = any(match is not None and end <= int(match[1]) <= record.offset for match in said)
+        return "a step commits these offsets" if is_said and _are_commits(data) else ""
 
     def _healed(self, record: WholeRecord, data: bytes, place: str) -> str:
         """What proves a batch by its own bytes as they were before, or as a replica has them."""
@@ -399,3 +415,13 @@ def _burst(one: bytes, other: bytes) -> int:
         return HEADER_SIZE
     rows = np.flatnonzero(np.frombuffer(one, np.uint8) != np.frombuffer(other, np.uint8))
     return int(rows[-1] - rows[0]) + 1 if len(rows) else 0
+
+
+def _are_commits(data: bytes) -> bool:
+    """Whether a batch holds nothing but committed offsets."""
+    try:
+        taken = [decode_record(CONSUMER_OFFSETS, record.key, record.value) for record in records_of_batch(data)]
+    except DecodeError:
+        return False
+    whole = (one is not None and not one.error and one.type in _COMMIT_TYPES and one.value is not None for one in taken)
+    return bool(taken) and all(whole)
