@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "convert": ("commands.convert", "A Kafka log directory of a RocketMQ store, or the other way round."),
     "elect": ("commands.elect", "Which replica may lead, and what each choice loses."),
     "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),
+    "report": ("commands.report", "One page about stores, to be attached to a ticket."),
     "stats": ("commands.stats", "Messages, bytes, latency and keys by topic, queue, tag and hour."),
     "export": ("commands.export", "Messages as Parquet, ORC, CSV or JSON lines; on Spark."),
     "sql": ("commands.sql", "Query a store with SQL."),

@@ -21,7 +21,7 @@ from commands._options import (
 )
 from commands._rows import Row
 from commands._signals import Terminated
-from commands._types import Size, refuse
+from commands._types import Size, Sizes, refuse
 from rmqctl.answer import Answer
 from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
@@ -48,6 +48,9 @@ from rmqctl.release import Release
     "--processes", type=click.IntRange(min=1), help="Kafka: processes that share large logs; default: by size."
 )
 @as_release("Read properties as a broker of this release does, such as 4.9.0; default: as since 4.9.1.")
+@click.option(
+    "--bytes", "within", type=Sizes(), metavar="FROM-TO", help="-o hex: only what has one of these bytes of the file."
+)
 @kafka_dump_log_options
 @output_option("text", "hex", "kafka-dump-log")
 def command(
@@ -65,6 +68,7 @@ def command(
     pending: str | None,
     processes: int | None,
     as_release: Release | None,
+    within: tuple[int, int] | None,
     official: dict[str, Any],
     out: Output,
 ) -> None:
@@ -87,12 +91,15 @@ def command(
       rmqctl dump /data/rocketmq/store/index
       rmqctl dump store/consumequeue/TopicTest/0 -o csv
       rmqctl dump store --key order1 -o hex
+      rmqctl dump store/commitlog/00000000000000393216 -o hex --bytes 8756-8839
       rmqctl dump store --pending timer
       rmqctl dump store --follow --format-string '%t/%p %o %k %s\\n'
       rmqctl dump kafka-logs/orders-0 --read-committed --format-string '%o %k %s\\n'
     """
     _check(out, format_string, follow=follow, redact=redact)
     _check_pending(out, pending, follow=follow)
+    if within is not None and (out.kind != "hex" or not filters.is_empty):
+        refuse("--bytes", "goes with -o hex and no filter.")
     limited = body_limit is not None and not raw_body
     shown = body or limited or format_string is not None
     rendering = Rendering(shown, raw_body, body_limit, redact, records, max_body)
@@ -100,7 +107,7 @@ def command(
     if out.kind == "hex":
         from commands._hex import write_hex
 
-        stretches = found.hex(filters)
+        stretches = found.hex(filters, within=within)
         write_hex(stretches)
         finish(stretches)
         return

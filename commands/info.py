@@ -7,13 +7,15 @@ import click
 from commands._answer import show
 from commands._app import Output
 from commands._options import StoreOptions, output_option, store_options_with_paths
+from commands._types import refuse
 
 
 @click.command("info")
 @store_options_with_paths
 @click.option("--explain", is_flag=True, help="Show instead what each fact says about the release.")
+@click.option("--segments", is_flag=True, help="List instead the files of the log, with where and when each begins.")
 @output_option()
-def command(store: StoreOptions, explain: bool, out: Output) -> None:
+def command(store: StoreOptions, explain: bool, segments: bool, out: Output) -> None:
     """Show what is in a store: kind, release, geometry, sizes, offsets, times, exit state.
 
     Reads the ends of the log and directory lists only, so it is quick on any size. The releases are
@@ -28,8 +30,11 @@ def command(store: StoreOptions, explain: bool, out: Output) -> None:
       rmqctl info /disk1/kafka /disk2/kafka
       rmqctl info @fleet.toml
       rmqctl info /data/rocketmq/store --explain
+      rmqctl info /data/rocketmq/store --segments
       rmqctl info /var/lib/kafka -o json
     """
     from rmqctl.questions import Info
 
-    show(out, store.ask(Info(explain)))
+    if explain and segments:
+        refuse("--segments", "and --explain list different things; give one of them.")
+    show(out, store.ask(Info(explain, segments)))

@@ -11,11 +11,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.notices import queue_of
 from rmqctl.text import listed, number_of
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from rmqctl.repair import Applied, Plan
     from rmqctl.repair.books import Books
     from rmqctl.repair.edits import Step
+
+T = TypeVar("T")
 
 Row = Mapping[str, Any]
 """JSON-ready: keys of the contract, bytes allowed where text stands."""
@@ -145,6 +148,18 @@ class AnnotatedStretch:
     file: str
     file_size: int
     notes: Iterable[Annotation]
+
+
+def within_one_file(files: Iterable[T]) -> T:
+    """Return the one file of which a range of bytes is asked for.
+
+    Raises:
+        WrongUsage: the path names none, or several.
+    """
+    found = list(islice(files, 2))
+    if len(found) == 1:
+        return found[0]
+    raise WrongUsage("--bytes", "are those of one file; give the path of the file.")
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import RmqctlError, WrongUsage
-from rmqctl.findings import find_kind
+from rmqctl.findings import Severity, find_kind
 from rmqctl.notices import BROKER, CAUSE, SAME_CAUSE, Notice, finding_notices, queue_of, typed
 from rmqctl.store import Store
 from rmqctl.text import instant, listed, number_of
@@ -35,17 +35,23 @@ _LITTLE = 0.05
 """Part of a disk below which free room is a warning."""
 
 
-def examine(store: Store, path: str) -> Answer:
+def level_of(store: Store) -> str:
+    """Return how thoroughly a look at a store goes."""
+    return next((level for most, level in LEVELS if store.size <= most), "quick")
+
+
+def examine(store: Store, path: str, checked: Answer | None = None) -> Answer:
     """Say what a store is, whether it is sound, what a start of its broker would do, and what to type next.
 
     Args:
         path: of the store, as it is typed.
+        checked: what `verify` answers, where that is there already.
     """
     answer = Answer(work="doctor", total=store.size, document_kinds=frozenset({"json", "jsonl", "csv"}))
     found: dict[str, Any] = {}
 
     def make() -> None:
-        found.update(_look(store, answer))
+        found.update(_look(store, answer, checked))
         found["next"] = _next(found, path)
         answer.is_no = not _is_well(found)
 
@@ -55,15 +61,15 @@ def examine(store: Store, path: str) -> Answer:
     return answer
 
 
-def _look(store: Store, answer: Answer) -> dict[str, Any]:
-    level = next((level for most, level in LEVELS if store.size <= most), "quick")
+def _look(store: Store, answer: Answer, checked: Answer | None) -> dict[str, Any]:
     about = store.info()
     about.prepare()
     document = about.document() if about.document is not None else {}
-    checked = store.verify(level=level, notes=False)
+    checked = checked or store.verify(level=level_of(store), notes=False)
     checked.on_advance = answer.advance
     worst, counts, notices = _findings(checked)
     summary = checked.summary() if checked.summary is not None else {}
+    level = summary.get("level", level_of(store))
     start, unknown = _start(store, level, summary.get("start"))
     repair = _repair(store) if worst and store.size <= PLANNED else None
     return {
@@ -89,6 +95,8 @@ def _findings(checked: Answer) -> tuple[Row | None, Counter[str], list[Notice]]:
 
     def rows() -> Iterator[Row]:
         for row in checked:
+            if row["severity"] == Severity.NOTE:
+                continue
             counts[row["severity"]] += 1
             worst.setdefault(row["severity"], row)
             yield row

@@ -85,6 +85,7 @@ class Info(Question[Answer]):
 
     verb: ClassVar[str] = "info"
     explain: bool = False
+    segments: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class Hex(Question[HexAnswer]):
 
     verb: ClassVar[str] = "dump -o hex"
     filters: Filters = EVERYTHING
+    within: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,9 +116,14 @@ class Asked:
             questions.Dump(filters, rendering, as_release, follow, pending, read_committed, processes, official)
         )
 
-    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
-        """Show the bytes of what :meth:`dump` shows, field by field with their meaning."""
-        return self.ask(questions.Hex(filters))
+    def hex(self, filters: Filters = EVERYTHING, *, within: tuple[int, int] | None = None) -> HexAnswer:
+        """Show the bytes of what :meth:`dump` shows, field by field with their meaning.
+
+        Args:
+            within: only the records, units and fields of the file that was pointed at which have one of these bytes:
+                the first one and the one after the last.
+        """
+        return self.ask(questions.Hex(filters, within))
 
     def metadata(self, *, at: int | None = None) -> Answer:
         """Show the metadata of the cluster, as its log gives it: brokers, topics, partitions, settings.
@@ -230,13 +235,14 @@ class Store(Asked):
 
     # --- looking ------------------------------------------------------------------------------------
 
-    def info(self, *, explain: bool = False) -> Answer:
+    def info(self, *, explain: bool = False, segments: bool = False) -> Answer:
         """Say what is here: a document in every kind of output.
 
         Args:
             explain: rows instead: what each fact says about the release.
+            segments: rows instead: the files of the log, with the offsets and the time at which they begin.
         """
-        return self.ask(questions.Info(explain))
+        return self.ask(questions.Info(explain, segments))
 
     def verify(
         self,

@@ -16,7 +16,7 @@ from types import FrameType
 
 ROOT = Path(__file__).parent.parent
 FAMILIES = ("rmqctl.rocketmq", "rmqctl.kafka")
-ABOVE = (*FAMILIES, "rmqctl.pipeline", "rmqctl.convert")
+ABOVE = (*FAMILIES, "rmqctl.pipeline", "rmqctl.convert", "rmqctl.report")
 
 
 @cache

@@ -48,6 +48,8 @@ def test_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> No
         for file in (ROOT / package).rglob("*")
         if file.suffix in {".py", ".typed"} and "__pycache__" not in file.parts
     }
+    report = ROOT / "rmqctl" / "report"
+    expected |= {str(file.relative_to(ROOT)) for file in (report / "schema.json", *(report / "parts").iterdir())}
     plugins = {"pyspark_kafkalog.py", "pyspark_rocketmq.py"}  # lie at the top, where Spark looks for them
     assert packed == expected - {f"rmqctl/pipeline/{plugin}" for plugin in plugins} | plugins
     assert {"formats/py.typed", "rmqctl/py.typed", "commands/py.typed"} <= packed

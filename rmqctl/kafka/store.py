@@ -126,6 +126,8 @@ class KafkaStore(_Family, Store):
     def answer_info(self, asked: questions.Info) -> Answer:
         from rmqctl.kafka.verbs import describing
 
+        if asked.segments:
+            return describing.segments(self.replicas)
         return describing.info(self.replicas, self.kind, self.state, explain=asked.explain)
 
     def answer_dump(self, asked: questions.Dump) -> Answer:
@@ -147,7 +149,7 @@ class KafkaStore(_Family, Store):
     def answer_hex(self, asked: questions.Hex) -> HexAnswer:
         from rmqctl.kafka.dump import dumping
 
-        return dumping.hexadecimal(self.logs, asked.filters)
+        return dumping.hexadecimal(self.logs, asked)
 
     def answer_verify(self, asked: questions.Verify) -> Answer:
         from rmqctl.kafka.verbs import checking

@@ -19,7 +19,11 @@ _OTHERS = "other topics"
 _COLOURS = ["#2f6db5", "#d9822b", "#3f9b5f", "#b5413f", "#7d5fb2", "#8a6d4b", "#c766a6", "#3aa6b0", "#8b96a1"]
 _STYLE = """
 body{font:14px/1.4 system-ui,sans-serif;margin:1.5rem;color:#1c2733;background:#fff}
-h1{font-size:1.4rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin-top:2rem}table{border-collapse:collapse;width:100%}
+h1{font-size:1.4rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin-top:2rem}
+@media(prefers-color-scheme:dark){body{background:#14191f;color:#d8e0e8}}
+"""
+FIGURES_STYLE = """
+table{border-collapse:collapse;width:100%}
 th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #e3e8ee;white-space:nowrap}
 th:first-child,td:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere}
 .figures{display:flex;flex-wrap:wrap;gap:1rem}
@@ -28,8 +32,8 @@ th:first-child,td:first-child{text-align:left;white-space:normal;overflow-wrap:a
 svg{width:100%;height:auto;background:#fafbfd}line{stroke:#d4dbe3}
 text{fill:#51606f;font-size:12px}.y{text-anchor:end}.x{text-anchor:middle}
 .legend span{margin-right:1.2rem;white-space:nowrap}
-.legend i{display:inline-block;width:.8rem;height:.8rem;margin-right:.3rem}
-@media(prefers-color-scheme:dark){body{background:#14191f;color:#d8e0e8}th,td{border-color:#2b3541}
+.legend svg{width:.8rem;height:.8rem;margin-right:.3rem}
+@media(prefers-color-scheme:dark){th,td{border-color:#2b3541}
 .figures div,svg{background:#1d252e}text{fill:#9fb0c0}line{stroke:#33404d}}
 """
 
@@ -55,26 +59,33 @@ class About:
 
 def page(about: About, stats: Stats) -> str:
     """Return the page."""
-    total = stats.groups["all"][0] if stats.groups["all"] else {}
     parts = [
         "<!doctype html>",
         '<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        f"<title>{escape(about.source)}</title><style>{_STYLE}</style>",
+        f"<title>{escape(about.source)}</title><style>{_STYLE}{FIGURES_STYLE}</style>",
         f"<h1>{escape(about.source)}</h1>",
         f"<p>{escape(_origin(about))}",
+        *figures(stats),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def figures(stats: Stats) -> Iterable[str]:
+    """Return the figures as parts of a page: numbers, plots, tables; :data:`FIGURES_STYLE` is their style."""
+    total = stats.groups["all"][0] if stats.groups["all"] else {}
+    return [
         *_summary(total),
         *_plots(total, stats),
         *(
             line
             for by, title in _TITLES.items()
-            if by in stats.columns
+            if by in stats.columns and by in stats.groups
             for line in _table(title, stats.columns[by], stats.groups[by])
         ),
         *_pairs("Records with a UNIQ_KEY that comes more than once", ("topic", "keys", "records"), stats.duplicates),
         *_pairs("Most frequent keys", ("key", "topic", "records"), stats.top_keys),
         "<p><small>Percentiles are exact to 0.8 %; times are UTC.</small>",
     ]
-    return "\n".join(parts) + "\n"
 
 
 _TITLES = {
@@ -86,7 +97,7 @@ _TITLES = {
 
 def _origin(about: About) -> str:
     made = f"{about.made.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-    of = f"{_size(about.size)} of log, {about.filters or 'all messages'}"
+    of = f"{size_text(about.size)} of log, {about.filters or 'all messages'}"
     return f"Made {made} UTC by rmqctl {__version__} ({about.engine}) of {of}."
 
 
@@ -96,9 +107,9 @@ def _summary(total: Row) -> Iterable[str]:
     figures = [
         ("messages", f"{total['messages']:,}"),
         *([("records", f"{total['records']:,}")] if total["records"] != total["messages"] else []),
-        ("of log", _size(total["bytes"])),
-        ("median size", _size(total["size_p50"])),
-        ("size, 99 %", _size(total["size_p99"])),
+        ("of log", size_text(total["bytes"])),
+        ("median size", size_text(total["size_p50"])),
+        ("size, 99 %", size_text(total["size_p99"])),
         *([] if total["latency_p50_ms"] is None else _waited(total)),
         ("compression", f"{total['compression_ratio'] or 1:g}"),
         ("bodies with a wrong CRC", f"{total['bad_crc']:,}"),
@@ -132,7 +143,10 @@ def _plots(total: Row, stats: Stats) -> Iterable[str]:
     day = f"UTC, from {datetime.fromtimestamp(moments[0] / 1000, UTC):%Y-%m-%d}" if moments else "UTC"
     return [
         '<p class="legend">',
-        *(f'<span><i style="background:{_COLOURS[i]}"></i>{escape(name)}</span>' for i, name in enumerate(legend)),
+        *(
+            f'<span><svg viewBox="0 0 1 1"><rect width="1" height="1" fill="{_COLOURS[i]}"/></svg>{escape(name)}</span>'
+            for i, name in enumerate(legend)
+        ),
         _bars(
             f"Messages by store time, {_step(step)} a bar",
             day,
@@ -144,7 +158,7 @@ def _plots(total: Row, stats: Stats) -> Iterable[str]:
         *(
             _bars(title, label, *_powers(stats.groups["topic"], key, shape, shown), legend, "records")
             for title, label, key, shape in (
-                ("Records by size", "size from", "size_histogram", _size),
+                ("Records by size", "size from", "size_histogram", size_text),
                 ("Records by time from born to stored", "time from", "latency_histogram_ms", _span),
             )
             if total.get(key)
@@ -254,10 +268,10 @@ def _table(title: str, names: Sequence[str], rows: Sequence[Row]) -> Iterable[st
     for row in largest[:_MOST]:
         name = " / ".join("none" if row[n] is None else str(row[n]) for n in names)
         ratio = row["compression_ratio"]
-        yield _line(
-            [name, f"{row['messages']:,}", _size(row["bytes"]), _size(row["size_p50"]), _size(row["size_p99"]),
-             _span(row["latency_p50_ms"]), _span(row["latency_p99_ms"]), "" if ratio is None else f"{ratio:g}"]
-        )  # fmt: skip
+        sizes = (size_text(row[n]) for n in ("bytes", "size_p50", "size_p99"))
+        packed = "" if ratio is None else f"{ratio:g}"
+        waited = (_span(row[n]) for n in ("latency_p50_ms", "latency_p99_ms"))
+        yield _line([name, f"{row['messages']:,}", *sizes, *waited, packed])
     yield "</table>"
     if len(largest) > _MOST:
         yield f"<p>The largest {_MOST} of {len(largest):,}."
@@ -281,7 +295,8 @@ def _line(cells: Iterable[str]) -> str:
     return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
 
 
-def _size(count: int | None) -> str:
+def size_text(count: int | None) -> str:
+    """Return a number of bytes in binary units."""
     if count is None:
         return ""
     amount, unit = float(count), 0

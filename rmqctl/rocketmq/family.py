@@ -76,7 +76,7 @@ class RocketMQFile(_Family, LoneFile):
     def answer_hex(self, asked: questions.Hex) -> HexAnswer:
         from rmqctl.rocketmq.verbs import dumping
 
-        return dumping.hexadecimal(self, asked.filters)
+        return dumping.hexadecimal(self, asked)
 
     def answer_diff(self, asked: questions.Diff) -> Answer:
         return _diff(self, asked)
@@ -131,7 +131,7 @@ class RocketMQ(_Family, Store):
     def answer_info(self, asked: questions.Info) -> Answer:
         from rmqctl.rocketmq.verbs import looking
 
-        return looking.info(self.files, explain=asked.explain)
+        return looking.segments(self.files) if asked.segments else looking.info(self.files, explain=asked.explain)
 
     def answer_dump(self, asked: questions.Dump) -> Answer:
         from rmqctl.rocketmq.verbs import dumping
@@ -143,7 +143,7 @@ class RocketMQ(_Family, Store):
     def answer_hex(self, asked: questions.Hex) -> HexAnswer:
         from rmqctl.rocketmq.verbs import dumping
 
-        return dumping.hexadecimal(self.files, asked.filters)
+        return dumping.hexadecimal(self.files, asked)
 
     def answer_verify(self, asked: questions.Verify) -> Answer:
         from rmqctl.rocketmq.verbs import checking

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section, TableLayout
+from rmqctl import questions
+from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section, TableLayout, within_one_file
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.findings import Finding, Severity
@@ -78,11 +79,11 @@ def dump(
     return answer
 
 
-def hexadecimal(logs: LogDirectories, filters: Filters) -> HexAnswer:
+def hexadecimal(logs: LogDirectories, asked: questions.Hex) -> HexAnswer:
     """Show the bytes of what a dump shows, every byte with its meaning."""
     from rmqctl.kafka.dump.annotate import annotate
 
-    answer = HexAnswer()
+    answer, filters = HexAnswer(), asked.filters
     wanted = Wanted(filters)
 
     def noted(notes: Iterator[Annotation]) -> Iterator[Annotation]:
@@ -102,6 +103,12 @@ def hexadecimal(logs: LogDirectories, filters: Filters) -> HexAnswer:
                 file = known[row["file"]]
                 yield AnnotatedStretch(file.name, file.size, noted(annotate(file, start, start + size)))
 
+    def stretch(file: LogFile, within: tuple[int, int]) -> Iterator[AnnotatedStretch]:
+        yield AnnotatedStretch(file.name, file.size, noted(annotate(file, *within)))
+
+    if asked.within is not None:
+        answer.stretches = stretch(within_one_file(file for _, file in wanted_files(logs, wanted)), asked.within)
+        return answer
     by_rows = wanted.is_selective or filters.damaged or filters.limit is not None
     answer.stretches = rows() if by_rows else files()
     return answer

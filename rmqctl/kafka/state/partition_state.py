@@ -21,7 +21,7 @@ from formats.kafka.checkpoint import EpochCheckpoint, parse_leader_epochs
 from formats.kafka.directory_files import TopicIdFile, parse_partition_metadata
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Finding
-from rmqctl.kafka.directory.directory import LogDirectory, Partition, Segment
+from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.directory.file_names import LONG_MAX, FileKind
 from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
 from rmqctl.kafka.loading.files import PartitionFiles, StartFails
@@ -350,6 +350,15 @@ def _add_epochs(block: Block, epochs: list[tuple[int, int]]) -> None:
     before = np.concatenate([[epochs[-1][0] if epochs else -1], highest[:-1]])
     rows = np.flatnonzero(highest > before)
     epochs.extend(zip(column[rows].tolist(), block["base_offset"][rows].tolist(), strict=True))
+
+
+def first_timestamp(file: LogFile) -> int | None:
+    """Return the time of the first record of a segment, epoch ms; None where its first MiB shows none."""
+    with closing(file.open()) as source:
+        for block in scan(source, Extent(file.name, file.meaning.base, stop=1 << 20, size=file.size)):
+            if len(block):
+                return _timestamps(block.raw(0))[0]
+    return None
 
 
 def _timestamps(batch: bytes) -> tuple[int | None, int | None]:

@@ -18,7 +18,7 @@ from rmqctl.kafka.directory.releases import metadata_version_name, release_range
 from rmqctl.kafka.loading.checkpoints import read_text
 from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image
 from rmqctl.kafka.state.metadata_rows import PARTS, image_document, image_rows
-from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.partition_state import PartitionLog, first_timestamp
 from rmqctl.kafka.state.replicas import Replicas, facts, meta_properties
 from rmqctl.kafka.verbs.looking import begin
 
@@ -65,6 +65,32 @@ def _info(replicas: Replicas, answer: Answer) -> Row:
         "bytes": sum(max(file.size, 0) for file in files),
         "directories": [_directory(d, p) for d, p in zip(replicas.directories, found, strict=True)],
     }
+
+
+def segments(replicas: Replicas) -> Answer:
+    """List the segments of all partitions, with the time of the first record of each."""
+    answer = begin(replicas, Answer())
+
+    def rows() -> Iterator[Row]:
+        for log in replicas.all:
+            found = log.segments
+            ends = [*(segment.base for segment in found[1:]), None]
+            for segment, end in zip(found, ends, strict=True):
+                file = segment.log
+                assert file is not None
+                yield {
+                    "kind": "segment",
+                    "file": file.name,
+                    "topic": log.partition.topic,
+                    "partition": log.partition.partition,
+                    "base_offset": segment.base,
+                    "end_offset": log.replayed.log_end_offset if end is None else end,
+                    "size": file.size,
+                    "first_timestamp": first_timestamp(file),
+                }
+
+    answer.rows = rows()
+    return answer
 
 
 def _directory(directory: LogDirectory, properties: MetaProperties | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ follow (spec A1).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,11 +111,28 @@ def log_info(store: RocketMQStore) -> dict[str, Any]:
     }
 
 
-def _first_record(files: list[StoreFile]) -> int | None:
+def segment_rows(store: RocketMQStore) -> Iterator[dict[str, Any]]:
+    """Yield the files of the commit log: what each holds, and when its first record was stored (None: none is found
+    in its first 64 KiB).
+    """
+    end = log_end(store).offset
+    for file in store.log_files:
+        yield {
+            "kind": "segment",
+            "file": file.name,
+            "base_offset": file.base,
+            "end_offset": max(min(file.base + file.size, end), file.base),
+            "size": file.size,
+            "allocated": _allocated(file.tree, file.path),
+            "first_store_timestamp": _first_record([file], 1 << 16),
+        }
+
+
+def _first_record(files: list[StoreFile], stop: int = 1 << 20) -> int | None:
     for file in files[:2]:
         source = file.open()
         try:
-            for block in scan(source, Extent(file.name, file.base, stop=1 << 20, lead=file.lead)):
+            for block in scan(source, Extent(file.name, file.base, stop=stop, lead=file.lead)):
                 if len(block):
                     return int(block["store_timestamp"][0])
         finally:

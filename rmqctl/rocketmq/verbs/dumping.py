@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rmqctl import questions
-from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section
+from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section, within_one_file
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
@@ -82,14 +82,16 @@ def pending(store: RocketMQStore, filters: Filters, what: str, *, as_release: Re
     return answer
 
 
-def hexadecimal(found: Found, filters: Filters) -> HexAnswer:
+def hexadecimal(found: Found, asked: questions.Hex) -> HexAnswer:
     """Show the bytes of what a dump shows, every byte with its meaning."""
-    answer = HexAnswer()
+    answer, filters = HexAnswer(), asked.filters
     _begun(found, answer)
     request = _request(found, filters, Rendering(), None)
     view = _Hex(found, request, answer)
     wanted = request.wanted
-    if wanted.looks_at_content or wanted.damaged or request.limit is not None:
+    if asked.within is not None:
+        answer.stretches = view.of_bytes(within_one_file(view.files.values()), asked.within)
+    elif wanted.looks_at_content or wanted.damaged or request.limit is not None:
         answer.stretches = view.of_rows(_dump(found, request), filters)
     else:
         answer.stretches = view.of_files()
@@ -166,6 +168,10 @@ class _Hex:
             stop = None if high is None else high - file.base
             if start < file.size and (stop is None or stop > 0):
                 yield AnnotatedStretch(file.name, file.size, self._notes(file, start, stop))
+
+    def of_bytes(self, file: StoreFile, within: tuple[int, int]) -> Iterator[AnnotatedStretch]:
+        """Yield what has one of these bytes of a file."""
+        yield AnnotatedStretch(file.name, file.size, self._notes(file, *within))
 
     def of_rows(self, dump: Dump, filters: Filters) -> Iterator[AnnotatedStretch]:
         """Yield the bytes of each row of a dump: records, units, damage."""

@@ -63,6 +63,21 @@ def info(store: RocketMQStore, *, explain: bool) -> Answer:
     return answer
 
 
+def segments(store: RocketMQStore) -> Answer:
+    """List the files of the log."""
+    from rmqctl.rocketmq.query.info import segment_rows
+
+    found = forgiving(store)
+    answer = begin(found, Answer())
+
+    def rows() -> Iterator[Row]:
+        yield from segment_rows(found)
+        name_unreadable(found, answer)
+
+    answer.rows = rows()
+    return answer
+
+
 def topics(store: RocketMQStore, asked: questions.Topics) -> Answer:
     """List queues, or topics with their queues added up."""
     from rmqctl.rocketmq.dispatch.queue_ends import by_topic

@@ -1,0 +1,189 @@
+"""A store as a picture: lanes with what lies where, for the script of the page to draw, and as a table.
+
+A lane is the commit log, a queue or a partition. Its places are offsets: bytes of the commit log, else messages.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rmqctl.answer import Row
+from rmqctl.notices import queue_of
+from rmqctl.text import number_of
+
+LANES = 40
+"""Queues or partitions that are drawn: the largest, and before them those with damage."""
+_CHECKPOINTS = {"confirm_phy_offset": "confirm offset", "master_flushed_offset": "flushed by the master"}
+_POINTS = {
+    "log_start_offset": "log start",
+    "high_watermark": "high watermark",
+    "last_stable_offset": "last stable offset",
+}
+_LOG = "commit log"
+
+
+def picture(store: Row) -> Row:
+    """Return the lanes of a store of a report: ``log`` in bytes, ``queues`` in messages, ``times`` with counts.
+
+    A lane has ``blocks`` (segments), ``marks`` (findings, positions of groups, checkpoints) and ``cut``, what a start
+    would take away: begin and end. ``more`` says how many queues are not drawn.
+    """
+    lanes, more = _queues(store)
+    return {"log": list(_log(store)), "queues": lanes, "more": more, "times": _times(store)}
+
+
+def _log(store: Row) -> Iterator[Row]:
+    """Yield the lane of a commit log; a log directory has none."""
+    segments = [one for one in store["segments"] if "partition" not in one]
+    if not segments:
+        return
+    start = (store.get("start") or {}).get("log") or {}
+    checkpoint = store["info"].get("checkpoint") or {}
+    marks = [
+        _mark(checkpoint[name], "checkpoint", label) for name, label in _CHECKPOINTS.items() if checkpoint.get(name)
+    ]
+    marks += [_found(f, f["physical_offset"]) for f in store["findings"] if f.get("physical_offset") is not None]
+    end, before = start.get("end"), start.get("end_before")
+    cut = [end, before] if end is not None and before is not None and end < before else None
+    if cut is not None:
+        marks.append(_mark(end, "cut", f"a start with {store['start']['release']} ends the log here"))
+    blocks = [_block(one, one["base_offset"] + one["size"], "first_store_timestamp") for one in segments]
+    yield {
+        "name": _LOG, "begin": blocks[0]["begin"], "end": blocks[-1]["end"], "unit": "bytes", "blocks": blocks,
+        "marks": marks, "cut": cut,
+    }  # fmt: skip
+
+
+def _queues(store: Row) -> tuple[list[Row], int]:
+    """Return lanes of queues or partitions, the damaged and the largest ones, and how many there are more."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in store["lag"]:
+        if row["consumer_offset"] is not None:
+            text = f"{row['group']}, {number_of(row['lag'] or 0, 'message')} after it"
+            kind = "group" if row["anomaly"] is None else "anomaly"
+            groups[queue_of(row)].append(_mark(row["consumer_offset"], kind, text))
+    segments: dict[str, list[Row]] = defaultdict(list)
+    for one in store["segments"]:
+        if "partition" in one:
+            segments[queue_of(one)].append(one)
+    damage: dict[str, list[Row]] = defaultdict(list)
+    for finding in store["findings"]:
+        if finding.get("topic") is not None:
+            damage[queue_of(finding)].append(finding)
+    ends = _ends(store)
+    rows = sorted(store["topics"], key=lambda row: (queue_of(row) not in damage, -(row.get("bytes") or 0)))
+    lanes = list[Row]()
+    for row in rows[:LANES]:
+        name = queue_of(row)
+        begin = row.get("min_offset", row.get("log_start_offset")) or 0
+        end = row.get("max_offset", row.get("log_end_offset")) or 0
+        own = segments.get(name, [])
+        marks = [_mark(row[key], "checkpoint", label) for key, label in _POINTS.items() if row.get(key) is not None]
+        marks += groups.get(name, [])
+        marks += [_found(f, place) for f in damage.get(name, []) if (place := _place(f, own)) is not None]
+        last = max([end, *(one["end_offset"] for one in own)])
+        cut = [ends[name], last] if ends.get(name, last) < last else None
+        lanes.append({
+            "name": name, "begin": begin, "end": last, "unit": "messages", "bytes": row.get("bytes") or 0,
+            "blocks": [_block(one, one["end_offset"], "first_timestamp") for one in own], "marks": marks, "cut": cut,
+        })  # fmt: skip
+    return lanes, len(rows) - len(lanes)
+
+
+def _ends(store: Row) -> Mapping[str, int]:
+    """Return where partitions end after a start, where that is known."""
+    found = (store.get("start") or {}).get("partitions") or {}
+    return {name: one["log_end_offset"] for name, one in found.items() if one.get("log_end_offset") is not None}
+
+
+def _place(finding: Row, segments: Iterable[Row]) -> int | None:
+    """Return the offset of a finding in its queue; in a segment as its byte lies in the file."""
+    if finding.get("queue_offset") is not None:
+        return int(finding["queue_offset"])
+    for one in segments:
+        if one["file"] == finding["file"] and one["size"] > 0:
+            span = one["end_offset"] - one["base_offset"]
+            return int(one["base_offset"] + span * min(finding["offset"] / one["size"], 1))
+    return None
+
+
+def _block(one: Row, end: int, time: str) -> Row:
+    return {
+        "begin": one["base_offset"], "end": end, "used": one["end_offset"], "file": one["file"], "size": one["size"],
+        "time": one[time],
+    }  # fmt: skip
+
+
+def _mark(at: Any, kind: str, text: str) -> Row:
+    return {"at": at, "kind": kind, "text": text}
+
+
+def _found(finding: Row, at: int) -> Row:
+    text = f"{finding['severity']} {finding['id']}: {finding['message']}"
+    return {"at": at, "kind": finding["severity"], "text": text, "finding": finding["number"]}
+
+
+def _times(store: Row) -> Row | None:
+    """Return how many messages of each topic were stored when."""
+    figures = store.get("figures")
+    if not figures or not figures["timeline"]:
+        return None
+    step = figures["step_ms"]
+    counts: dict[str, list[list[int]]] = defaultdict(list)
+    for row in figures["timeline"]:
+        counts[row["topic"]].append([row["time"], row["messages"]])
+    largest = sorted(counts, key=lambda topic: -sum(n for _, n in counts[topic]))[:LANES]
+    moments = [at for topic in largest for at, _ in counts[topic]]
+    return {
+        "begin": min(moments), "end": max(moments) + step, "step": step,
+        "lanes": [{"name": topic, "counts": counts[topic]} for topic in largest],
+        "segments": [
+            [at, one["file"]]
+            for one in store["segments"]
+            if (at := one.get("first_store_timestamp", one.get("first_timestamp"))) is not None
+        ],
+    }  # fmt: skip
+
+
+def strips(store: Row) -> list[Row]:
+    """Return what would become of the messages: if a broker started now, and if the store were mended first.
+
+    Each has a ``title``, ``parts`` (what, messages, percent of all) and, where that is not known, ``unknown``.
+    """
+    doctor = store["doctor"]
+    start, repair = doctor["start"], (store["repair"] or {}).get("summary")
+    total = doctor["checked"].get("messages") or 0
+    lost, hidden = (_count(start.get(name)) for name in ("lost", "hidden"))
+    if start["starts"] is None:
+        found: list[Row] = [{"title": "If a broker started now", "parts": [], "unknown": "it was not looked at"}]
+    elif not start["starts"]:
+        title = f"If a {start['release']} broker started now"
+        found = [{"title": title, "parts": [], "unknown": f"it does not start: {start['error']}"}]
+    else:
+        parts = {"kept": total - lost - hidden, "lost": lost, "hidden": hidden}
+        found = [{"title": f"If a {start['release']} broker started now", "parts": _parts(parts), "unknown": ""}]
+    if repair is not None:
+        books = repair.get("books") or {}
+        loses = repair.get("loses") or 0
+        parts = {"kept": total - loses - books.get("healed", 0), "healed": books.get("healed", 0), "given up": loses}
+        left = repair.get("refusal") or ""
+        found.append({"title": "If the repair were carried out first", "parts": _parts(parts), "unknown": left})
+    return found
+
+
+def _count(amount: Row | None) -> int:
+    amount = amount or {}
+    return int(amount.get("messages", amount.get("records", 0)))
+
+
+def _parts(parts: Mapping[str, int]) -> list[Row]:
+    total = sum(max(n, 0) for n in parts.values()) or 1
+    found, at = list[Row](), 0.0
+    for what, count in parts.items():
+        if count > 0:
+            percent = max(100 * count / total, 0.4)
+            found.append({"what": what, "messages": count, "at": round(at, 2), "percent": round(percent, 2)})
+            at += percent
+    return found
