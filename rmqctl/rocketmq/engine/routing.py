@@ -1,7 +1,7 @@
-"""Where a message really goes: delayed and timer messages to their system topics, retries and dead letters to theirs.
+"""Where a message really goes: delayed and timer messages to their system topics.
 
 Sources: HookUtils.handleScheduleMessage, transformDelayLevelMessage, transformTimerMessage;
-CommitLog.putMessage of 4.x; AbstractSendMessageProcessor.consumerSendMsgBack (spec 2.13).
+CommitLog.putMessage of 4.x (spec 2.13).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ MOVING = TIMES | {DELAY}
 """Properties of timer messages, and all that send a message elsewhere first, to be delivered later."""
 DELETE_KEY = "TIMER_DEL_UNIQKEY"
 _ONE_QUEUE = ("RMQ_SYS_TRANS_", "%RETRY%", "%DLQ%", "rmq_sys_", "TRANS_CHECK_MAX_TIME_TOPIC")
-MAX_RECONSUME, FIRST_RETRY_LEVEL = 16, 3
 _WAIT_PUT_BACK = Release(4, 9, 1), Release(4, 9, 8)
 
 
@@ -112,40 +111,3 @@ def system_queues(topic: str, config: StoreConfig) -> int | None:
     if topic == SCHEDULE_TOPIC:
         return len(parse_delay_levels(config.delay_levels))
     return 1 if topic == TIMER_TOPIC or topic.startswith(_ONE_QUEUE) else None
-
-
-def retry_topic(group: str) -> str:
-    """Where messages go that a group failed to consume."""
-    return f"%RETRY%{group}"
-
-
-def dead_letter_topic(group: str) -> str:
-    """Where messages go that a group gave up."""
-    return f"%DLQ%{group}"
-
-
-def sent_back(message: Message, group: str, message_id: str, level: int = 0) -> Message:
-    """Return what a broker stores when a consumer of ``group`` sends a message back.
-
-    Args:
-        message: as it was consumed.
-        message_id: offsetMsgId of the first record of the message.
-        level: delay level; 0: by the number of attempts.
-    """
-    properties = dict(message.properties)
-    properties.setdefault("RETRY_TOPIC", message.topic)
-    properties.setdefault("ORIGIN_MESSAGE_ID", message_id)
-    is_dead = message.reconsume_times >= MAX_RECONSUME or level < 0
-    if is_dead:
-        properties.pop(DELAY, None)
-    else:
-        properties[DELAY] = str(level or FIRST_RETRY_LEVEL + message.reconsume_times)
-    return replace(
-        message,
-        topic=dead_letter_topic(group) if is_dead else retry_topic(group),
-        queue_id=0,
-        properties={**properties, "WAIT": "false"},
-        property_bytes=None,
-        reconsume_times=message.reconsume_times + 1,
-        is_stored=False,
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,11 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
-from rmqctl.rocketmq.engine.routing import dead_letter_topic, retry_topic, sent_back
 from rmqctl.rocketmq.state.config import delay_offsets
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.engine.engine_helpers import HALF, OP, SCHEDULE, START, TIMER, bodies, complaints, small
 
+_MAX_RECONSUME, _FIRST_RETRY_LEVEL = 16, 3
 RELEASES = [Release.parse(r) for r in ("4.5.2", "4.9.8", "5.1.4", "5.5.0")]
 
 
@@ -93,6 +94,44 @@ def test_timer_messages_need_the_wheel(tmp_path: Path) -> None:
         assert caught.value.status is PutStatus.WHEEL_TIMER_NOT_ENABLE
     with StoreEngine.open(tmp_path / "4", small(release=Release(4, 9, 8))) as engine:
         assert engine.put(Message("T", b"", 0, {"TIMER_DELAY_MS": "5000"})).topic == "T"
+
+
+def retry_topic(group: str) -> str:
+    """Where messages go that a group failed to consume."""
+    return f"%RETRY%{group}"
+
+
+def dead_letter_topic(group: str) -> str:
+    """Where messages go that a group gave up."""
+    return f"%DLQ%{group}"
+
+
+def sent_back(message: Message, group: str, message_id: str, level: int = 0) -> Message:
+    """Return what a broker stores when a consumer of ``group`` sends a message back
+    (AbstractSendMessageProcessor.consumerSendMsgBack).
+
+    Args:
+        message: as it was consumed.
+        message_id: offsetMsgId of the first record of the message.
+        level: delay level; 0: by the number of attempts.
+    """
+    properties = dict(message.properties)
+    properties.setdefault("RETRY_TOPIC", message.topic)
+    properties.setdefault("ORIGIN_MESSAGE_ID", message_id)
+    is_dead = message.reconsume_times >= _MAX_RECONSUME or level < 0
+    if is_dead:
+        properties.pop("DELAY", None)
+    else:
+        properties["DELAY"] = str(level or _FIRST_RETRY_LEVEL + message.reconsume_times)
+    return replace(
+        message,
+        topic=dead_letter_topic(group) if is_dead else retry_topic(group),
+        queue_id=0,
+        properties={**properties, "WAIT": "false"},
+        property_bytes=None,
+        reconsume_times=message.reconsume_times + 1,
+        is_stored=False,
+    )
 
 
 def test_retries_and_dead_letters(tmp_path: Path) -> None:
