@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from formats.kafka.checkpoint import OffsetCheckpoint, parse_offsets
-from formats.kafka.directory_files import MetaProperties, parse_meta_properties, parse_partition_metadata
-from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition
+from formats.kafka.directory_files import MetaProperties, parse_partition_metadata
+from rmqctl.kafka.directory.directory import LogFile, Partition
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, REMOTE_CACHE, DirectoryState, FileKind
 from rmqctl.kafka.directory.releases import unsupported
 from rmqctl.kafka.loading.checkpoints import read_text
@@ -140,6 +140,7 @@ def recover(
     release: Release | None = None,
     settings: Mapping[str, str] | None = None,
     known: Mapping[str, KnownLogs] | None = None,
+    only: Container[str] | None = None,
 ) -> Recovery:
     """Replay the start of a broker of a release; nothing is written.
 
@@ -147,6 +148,7 @@ def recover(
         release: None: that of the replicas, and then their loads are those that all others see.
         settings: of the broker, for what files do not store; None: those of the replicas.
         known: logs that have been read already, by the roots of their directories.
+        only: directories of the partitions to load, and the metadata log, as if no others were there; None: all.
     """
     release = release or replicas.release
     found = Recovery(release)
@@ -155,10 +157,10 @@ def recover(
         _check_identity(replicas, release)
         _check_features(replicas, release)
         _check_names(replicas)
-        for directory in replicas.directories:
+        for directory, identity in zip(replicas.directories, replicas.identities, strict=True):
             try:
                 loads = replicas.loads(directory, release, settings, (known or {}).get(directory.root))
-                found.partitions += _Directory(replicas, loads).load()
+                found.partitions += _Directory(replicas, loads, identity, only).load()
                 live += 1
             except StartFails as failure:
                 if not failure.offline:
@@ -185,23 +187,11 @@ def _unknown(partitions: int, release: Release) -> str:
     )
 
 
-def _identity(directory: LogDirectory) -> MetaProperties | None:
-    file = directory.one(FileKind.META_PROPERTIES)
-    return None if file is None else parse_meta_properties(read_text(file))
-
-
-def _is_kraft(replicas: Replicas) -> bool:
-    if replicas.metadata_log is not None:
-        return True
-    return any((found := _identity(d)) is not None and found.version == 1 for d in replicas.directories)
-
-
 def _check_identity(replicas: Replicas, release: Release) -> None:
     """Hold the meta.properties of all directories against what a broker needs."""
-    found = [_identity(directory) for directory in replicas.directories]
-    if _is_kraft(replicas) and all(identity is None for identity in found):
+    if replicas.metadata_log is not None and not any(replicas.identities):
         raise StartFails("no readable meta.properties file is found")
-    for identity in found:
+    for identity in replicas.identities:
         if identity is not None and identity.problems:
             raise StartFails(f"meta.properties cannot be used: {identity.problems[0].message}")
     for directory, why in conflicts(replicas.directories, release):
@@ -250,8 +240,10 @@ def _check_link(dangling: Iterable[LogFile], kind: FileKind) -> None:
 class _Directory:
     """The start on one log directory."""
 
-    def __init__(self, replicas: Replicas, loads: Loads) -> None:
-        self.replicas, self.loads = replicas, loads
+    def __init__(
+        self, replicas: Replicas, loads: Loads, identity: MetaProperties | None, only: Container[str] | None
+    ) -> None:
+        self.replicas, self.loads, self.identity, self.only = replicas, loads, identity, only
         self.directory, self.release = loads.directory, loads.release
 
     def load(self) -> list[RecoveredPartition]:
@@ -281,7 +273,9 @@ class _Directory:
     def _loaded(self) -> Iterator[Partition]:
         """Those that it serves, and those that wait to be deleted, in which a file may keep it from starting."""
         for partition in self.directory.partitions:
-            if partition.partition is not None and not partition.is_metadata_log:
+            if partition.partition is None or partition.is_metadata_log:
+                continue
+            if self.only is None or partition.directory in self.only:
                 yield partition
 
     def _load(self, partition: Partition) -> RecoveredPartition:
@@ -322,7 +316,7 @@ class _Directory:
         known = image.partitions.get((found.topic_id, partition.partition or 0))
         if known is None:
             return f"the cluster has no partition {partition.partition or 0} of the topic with id {found.topic_id}"
-        node = _identity(self.directory)
+        node = self.identity
         if node is None or node.node_id in known["replicas"]:
             return ""
         return f"its replicas are on {', '.join(map(str, known['replicas']))}, and this is node {node.node_id}"

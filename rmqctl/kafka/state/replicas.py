@@ -57,9 +57,9 @@ class Replicas:
         return [found[key] for key in sorted(found)]
 
     @cached_property
-    def identities(self) -> Sequence[MetaProperties]:
-        """What the meta.properties say that are there, in the order of the directories."""
-        return [found for directory in self.directories if (found := meta_properties(directory)) is not None]
+    def identities(self) -> Sequence[MetaProperties | None]:
+        """The meta.properties of each directory, as far as it can be read; None where it is not there."""
+        return [meta_properties(directory) for directory in self.directories]
 
     @cached_property
     def held(self) -> frozenset[tuple[str, int | None, DirectoryState]]:
@@ -347,13 +347,13 @@ def are_of_one_broker(some: Replicas, others: Replicas) -> bool:
     """Whether directories may be the ``log.dirs`` of one broker: none names another cluster or node, and no partition
     lies in two of them, as it does in a copy.
     """
-    ids = {(one.cluster_id, one.node_id) for one in (*some.identities, *others.identities)}
+    ids = {(one.cluster_id, one.node_id) for one in (*some.identities, *others.identities) if one is not None}
     return len(ids) <= 1 and some.held.isdisjoint(others.held)
 
 
 def other_cluster(some: Replicas, others: Replicas) -> str:
     """Say that directories name one node and two clusters, as a wrong volume does; "" where they do not."""
-    one, other = (next(iter(group.identities), None) for group in (some, others))
+    one, other = (next(filter(None, group.identities), None) for group in (some, others))
     if one is None or other is None or one.node_id is None or one.node_id != other.node_id:
         return ""
     if None in {one.cluster_id, other.cluster_id} or one.cluster_id == other.cluster_id:

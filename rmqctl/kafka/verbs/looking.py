@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -65,13 +65,17 @@ def begin(replicas: Replicas, answer: Answer) -> Answer:
     return answer
 
 
-def begin_served(replicas: Replicas, answer: Answer) -> Answer:
-    """Say also that no broker starts, where none does; the partitions are loaded then, each by itself."""
+def begin_served(replicas: Replicas, answer: Answer, asked: Sequence[PartitionLog] | None = None) -> Answer:
+    """Say also that no broker starts, where none does; the partitions are loaded then, each by itself.
+
+    Args:
+        asked: the partitions that are asked for, and others are not looked at; None: all.
+    """
     begin(replicas, answer)
     if replicas.place.is_running:
         return answer  # it has started
     try:
-        found = recover(replicas)
+        found = recover(replicas, only=None if asked is None else {log.partition.directory for log in asked})
     except OSError:
         return answer  # whoever shows the file says so
     if not found.starts:

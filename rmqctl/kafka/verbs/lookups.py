@@ -24,8 +24,8 @@ _ANSWER = ("topic", "partition", "time", "offset", "timestamp")
 
 def query_offset(replicas: Replicas, asked: questions.QueryOffset) -> Answer:
     """Give the records that a consumer gets from an offset on."""
-    answer = begin_served(replicas, Answer())
     log = replicas.find(asked.topic, asked.queue)
+    answer = begin_served(replicas, Answer(), [log] if log else [])
     if log is None:
         answer.rows = _no_partition(replicas, asked.topic, asked.queue, answer, explain=asked.explain)
         return answer
@@ -52,12 +52,12 @@ def query_time(replicas: Replicas, asked: questions.QueryTime) -> Answer:
     topic, partition = asked.topic, asked.queue
     is_word = isinstance(asked.time, str) and asked.time in TIME_WORDS
     time = str(asked.time) if is_word else asked_time("TIME", asked.time)
-    answer = begin_served(replicas, Answer())
     if partition is None:
         chosen = replicas.of(topic)
     else:
         one = replicas.find(topic, partition)
         chosen = [one] if one else []
+    answer = begin_served(replicas, Answer(), chosen)
     if not chosen:
         answer.rows = _no_partition(replicas, topic, partition, answer, explain=asked.explain)
         return answer
@@ -92,7 +92,7 @@ def query_key(replicas: Replicas, asked: questions.QueryKey) -> Answer:
     most = min((n for n in (asked.most, filters.limit) if n is not None), default=None)
     chosen = [log for log in replicas.of(topic) if filters.queue in {None, log.partition.partition}]
     size = sum(file.size for log in chosen for file in log.partition.logs)
-    answer = begin_served(replicas, Answer(work="query-key", total=size))
+    answer = begin_served(replicas, Answer(work="query-key", total=size), chosen)
     if not chosen:
         answer.rows = _no_partition(replicas, topic, filters.queue, answer, explain=asked.explain)
         return answer

@@ -12,7 +12,8 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory.directory import LogDirectories, read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, Partition, read_directory
+from rmqctl.kafka.loading.load import LoadedPartition, LoadSettings, load
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.state.partition_state import PartitionLog, view_of
 from rmqctl.kafka.state.replicas import Replicas
@@ -209,6 +210,27 @@ def test_topics_says_first_that_no_broker_starts(tmp_path: Path) -> None:
     (root / "meta.properties").unlink()
     for answer in (store_at(root).topics(), store_at(root).lag(), store_at(root).query_offset("idem", 0, 0)):
         assert answer.remarks[0].startswith(f"a broker of 4.3.1 does not start on {root}: ")
+
+
+def test_lookups_load_only_the_partitions_that_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    (root / "plain-none-1" / "leader-epoch-checkpoint").write_text("no checkpoint\n")
+    loaded = list[str]()
+
+    def noted(partition: Partition, settings: LoadSettings) -> LoadedPartition:
+        loaded.append(partition.directory)
+        return load(partition, settings)
+
+    monkeypatch.setattr("rmqctl.kafka.loading.loads.load", noted)
+    assert "does not start" in store_at(root).topics().remarks[0]
+    assert len(set(loaded)) > 10
+    loaded.clear()
+    store = store_at(root)
+    for answer in (store.query_offset("idem", 0, 0), store.query_time("idem", 0, 0), store.query_key("idem", "k")):
+        list(answer)
+        assert not any("does not start" in remark for remark in answer.remarks)
+    assert {name.rpartition("-")[0] for name in loaded} == {"idem", "__cluster_metadata"}
+    assert "does not start" in store_at(root).query_offset("plain-none", 1, 0).remarks[0]
 
 
 def test_a_header_states_no_more_records_than_it_has_offsets(tmp_path: Path) -> None:
