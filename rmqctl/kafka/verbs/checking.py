@@ -18,7 +18,7 @@ from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.state.replicas import Replicas, conflicts, release_shown
 from rmqctl.kafka.verbs.looking import begin
-from rmqctl.kafka.verbs.recovering import document
+from rmqctl.kafka.verbs.recovering import summary
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.parallel import Share
 from rmqctl.release import Release
@@ -37,15 +37,17 @@ class Verifications:
         answer: Answer,
         share: Share | None = None,
         known: Mapping[str, KnownLogs] | None = None,
+        replicas: Replicas | None = None,
     ) -> None:
         self.logs, self.options, self.answer, self.share = logs, options, answer, share
+        self.replicas = replicas or Replicas(logs)
         self.known = known or {}
         self.counts: Counter[str] = Counter()
 
     @cached_property
     def each(self) -> list[Verification]:
         """A verification for each directory; file names are relative to it."""
-        image, directories = Replicas(self.logs).image, self.logs.directories
+        image, directories = self.replicas.image, self.logs.directories
         here = frozenset((p.topic, p.partition) for directory in directories for p in directory.partitions)
         return [
             Verification(
@@ -123,10 +125,10 @@ class StartingVerifications(Verifications):
         settings: Mapping[str, str] | None = None,
         share: Share | None = None,
     ) -> None:
-        self.replicas, self.release, self.settings = replicas, release, settings or {}
+        self.release, self.settings = release, settings or {}
         self.untried = _untried(logs, options)
         known = {} if self.untried else {d.root: KnownLogs(d) for d in logs.directories}
-        super().__init__(logs, options, answer, share, known)
+        super().__init__(logs, options, answer, share, known, replicas)
 
     def start(self) -> ForeseenStart:
         """Return what a broker's start would do."""
@@ -137,8 +139,8 @@ class StartingVerifications(Verifications):
             found = recover(self.replicas, release, self.settings, self.known)
         except OSError as error:
             return ForeseenStart(untried=str(error))
-        row = {name: value for name, value in document(found).items() if name != "partitions"}
-        return ForeseenStart({**row, "stray": [one.key for one in found.hidden]}, found.harm("this directory"))
+        row = {**summary(found), "stray": [one.key for one in found.hidden]}
+        return ForeseenStart(row, found.harm("this directory"))
 
 
 def _untried(logs: LogDirectories, options: VerifyOptions) -> str:

@@ -155,11 +155,18 @@ def show(found: Recovery, root: str, answer: Answer) -> None:
     answer.rows = (partition_row(partition) for partition in found.partitions)
     answer.sections = lambda: _sections(found, root, every=answer.every)
     answer.document = lambda: document(found)
-    answer.summary = lambda: {"kind": "summary", **{k: v for k, v in document(found).items() if k != "partitions"}}
+    answer.summary = lambda: {"kind": "summary", **summary(found)}
 
 
 def document(found: Recovery) -> Row:
     """Return the object of ``recover -o json``."""
+    whole = summary(found)
+    first = {name: whole[name] for name in ("release", "starts", "error")}
+    return {**first, "partitions": {one.key: _partition(one) for one in found.partitions}, **whole}
+
+
+def summary(found: Recovery) -> Row:
+    """Return what a start does to all partitions together."""
     topics = Counter[str]()
     for partition in found.partitions:
         topics[partition.loaded.partition.topic] += partition.lost.records
@@ -167,7 +174,6 @@ def document(found: Recovery) -> Row:
         "release": str(found.release),
         "starts": found.starts,
         "error": found.error,
-        "partitions": {partition.key: _partition(partition) for partition in found.partitions},
         "lost": {
             "records": found.lost_records,
             "bytes": sum(partition.lost.bytes for partition in found.partitions),
