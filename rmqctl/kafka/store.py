@@ -121,6 +121,16 @@ class KafkaStore(_Family, Store):
         is_large = self.size >= _LARGE or len(self.logs.partitions) >= _MANY
         return wanted or (most_processes() if is_large else 1)
 
+    def _now(self) -> KafkaStore:
+        """Return the store, or where a broker runs as it was at one moment, for all that judges it."""
+        if not self.is_running:
+            return self
+        from rmqctl.kafka.directory.moment import at_one_moment
+
+        found = KafkaStore(at_one_moment(self.logs))
+        found.settings = self.settings
+        return found
+
     # --- looking ------------------------------------------------------------------------------------
 
     def answer_info(self, asked: questions.Info) -> Answer:
@@ -154,7 +164,8 @@ class KafkaStore(_Family, Store):
     def answer_verify(self, asked: questions.Verify) -> Answer:
         from rmqctl.kafka.verbs import checking
 
-        return checking.verify(self.replicas, self.logs, asked, self.settings, self._processes(asked.processes))
+        now = self._now()
+        return checking.verify(now.replicas, now.logs, asked, self.settings, self._processes(asked.processes))
 
     def answer_topics(self, asked: questions.Topics) -> Answer:
         from rmqctl.kafka.verbs import looking
@@ -209,7 +220,7 @@ class KafkaStore(_Family, Store):
         of_leader = None if asked.leader is None else _of_family(asked.leader, "--leader").replicas
         if of_leader is not None and (asked.compare or asked.list_lost or asked.wants_plan):
             raise WrongUsage("--leader", "goes with neither --compare, --list-lost nor --apply.")
-        return recovering.recover(self.replicas, asked, self.settings, of_leader, answer)
+        return recovering.recover(self._now().replicas, asked, self.settings, of_leader, answer)
 
     def answer_repair(self, asked: questions.Repair) -> Proposal:
         from rmqctl.kafka.verbs import planning
@@ -218,7 +229,7 @@ class KafkaStore(_Family, Store):
         hold_to_change(self, answer, asked.intent)
         others = tuple(_of_family(replica, "--from").replicas for replica in asked.replicas)
         work = planning.Work(self.settings, self._processes(asked.processes), others)
-        return planning.plan_repair(self.replicas, asked, work, answer)
+        return planning.plan_repair(self._now().replicas, asked, work, answer)
 
     def answer_rebuild(self, asked: questions.Rebuild) -> Proposal:
         from rmqctl.kafka.verbs import planning
@@ -227,7 +238,7 @@ class KafkaStore(_Family, Store):
         work = planning.Work(self.settings, self._processes(asked.processes))
         options = planning.rebuild_options(asked, work)
         hold_to_change(self, answer, asked.intent)
-        return planning.plan_rebuild(self.replicas, asked, options, answer)
+        return planning.plan_rebuild(self._now().replicas, asked, options, answer)
 
     def answer_offsets(self, asked: questions.Offsets) -> Proposal:
         from rmqctl.kafka.verbs import positions

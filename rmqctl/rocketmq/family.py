@@ -148,7 +148,7 @@ class RocketMQ(_Family, Store):
     def answer_verify(self, asked: questions.Verify) -> Answer:
         from rmqctl.rocketmq.verbs import checking
 
-        return checking.verify(self.files, asked)
+        return checking.verify(self._now(), asked)
 
     def answer_topics(self, asked: questions.Topics) -> Answer:
         from rmqctl.rocketmq.verbs import looking
@@ -190,7 +190,7 @@ class RocketMQ(_Family, Store):
         answer = self._proposal(asked.intent)
         if asked.intent.is_real:
             hold_to_change(self, answer, asked.intent)
-        return planning.recover(self.files, asked, answer)
+        return planning.recover(self._now(), asked, answer)
 
     def answer_repair(self, asked: questions.Repair) -> Proposal:
         from rmqctl.rocketmq.verbs import planning
@@ -200,7 +200,7 @@ class RocketMQ(_Family, Store):
         if len(asked.replicas) > 1:
             raise WrongUsage("--from", "takes one store of RocketMQ; repair again with the next.")
         other = _of_family(asked.replicas[0], "--from").files if asked.replicas else None
-        return planning.repair(self.files, asked, answer, other)
+        return planning.repair(self._now(), asked, answer, other)
 
     def answer_rebuild(self, asked: questions.Rebuild) -> Proposal:
         from rmqctl.rocketmq.store.files import missing_log
@@ -213,7 +213,7 @@ class RocketMQ(_Family, Store):
         if not self.files.log_files:
             raise NotAStore(self.root, "no file of a commit log is there to rebuild from")
         hold_to_change(self, answer, asked.intent)
-        return planning.rebuild(self.files, asked, answer)
+        return planning.rebuild(self._now(), asked, answer)
 
     def answer_offsets(self, asked: questions.Offsets) -> Proposal:
         from rmqctl.rocketmq.verbs import positions
@@ -238,6 +238,14 @@ class RocketMQ(_Family, Store):
 
     def produce(self, request: ProduceRequest) -> Produced:
         return produce(Path(self.root), request)
+
+    def _now(self) -> RocketMQStore:
+        """Return the files as they are, or where a broker runs as they were at one moment, for all that judges them."""
+        if not self.is_running:
+            return self.files
+        from rmqctl.rocketmq.queues.moment import at_one_moment
+
+        return at_one_moment(self.files)
 
     def _proposal(self, intent: Intent) -> Proposal:
         return Proposal(intent=intent, lock=self.lock, outside=self.files.logs_outside)

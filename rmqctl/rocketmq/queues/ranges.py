@@ -284,13 +284,13 @@ def _from_the_end(files: list[StoreFile]) -> Iterator[FileContext]:
 def last_unit(queue: Queue) -> Units | None:
     """Return the last written unit of a queue, one row; None when it has none. Units are taken as without holes."""
     for file in reversed(queue.files[-2:]):
-        count = _written(queue, file)
+        count = written_units(queue, file)
         if count:
             return queue.read(file, count - 1, 1)
     return None
 
 
-def _written(queue: Queue, file: StoreFile) -> int:
+def written_units(queue: Queue, file: StoreFile) -> int:
     """Units in front of the zero tail of a file, by bisection."""
     size = queue.dtype.itemsize
     low, high = 0, file.size // size

@@ -95,7 +95,9 @@ def overlaid(store: RocketMQStore, edits: Iterable[Edit]) -> RocketMQStore:
             logs.append((name, Overlay(log, list(_inside(edits, f"{name}/")))))
     if not logs and tree.stat(COMMIT_LOG) is not None:
         logs.append((COMMIT_LOG, tree.child(COMMIT_LOG)))
-    return RocketMQStore(tree, logs, store.selection, store.settings)
+    made = RocketMQStore(tree, logs, store.selection, store.settings)
+    made.is_running = store.is_running
+    return made
 
 
 def _inside(edits: Iterable[Edit], directory: str) -> Iterator[Edit]:

@@ -350,7 +350,7 @@ class _Planner:
         tried.
         """
         self.advance("a start on the result")
-        if has_dledger_log(self.below):  # its group decides where the log ends, no replay
+        if self.below.is_running or has_dledger_log(self.below):  # it has started; a group decides where its log ends
             return ""
         first = self._replayed()
         if first.index_deleted:

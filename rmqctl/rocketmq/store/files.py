@@ -19,6 +19,7 @@ from pathlib import Path
 from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.files.local import ByteSource
 from rmqctl.files.lock import is_locked
+from rmqctl.files.moment import MomentTree
 from rmqctl.files.remote import is_url
 from rmqctl.files.tree import Entry, ForgivingTree, Listing, LocalTree, Refusals, Tree, join, local_path, read_all
 from rmqctl.findings import Finding, Severity
@@ -317,7 +318,7 @@ def forgiving(store: RocketMQStore) -> RocketMQStore:
     work.
     """
     trees = [store.tree, *(tree for _, tree in store.log_trees)]
-    if not all(isinstance(tree, LocalTree) for tree in trees):
+    if not all(isinstance(tree, LocalTree) for tree in trees) or isinstance(store.tree, MomentTree):
         return store
     refusals: Refusals = {}
     logs = [(name, ForgivingTree(tree.root, name, refusals)) for name, tree in store.log_trees]

@@ -420,7 +420,8 @@ def _coverage(
         if any(low <= run.begin <= high and run.end <= high + NEAR for low, high in unknown):
             continue
         # units are written before keys: at a kill the last record with a unit may lack some or all of its entries
-        tail = run.begin >= last and run.first_end >= context.dispatched and (context.crashed or context.running)
+        is_next = run.first_end >= context.dispatched and context.crashed
+        tail = run.begin >= last and (is_next or context.running)
         message = f"{run.count} messages with keys, from {run.begin} to {run.end} in the log, are in no index file"
         severity = Severity.NOTE if tail else None
         yield Finding(INDEX_COVERAGE, INDEX, 0, 0, message, severity, physical_offset=run.begin)

@@ -10,6 +10,9 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Random;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -37,6 +40,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * start on a store, pulls every message of the topics as a consumer that begins at the first, sends SEND messages to the first topic as a producer,
  * and stops. One JSON line: what was received, what was sent; with {@code -Drmqctl.others=true} also what a push and a pull consumer got, with
  * {@code -Drmqctl.groups=GROUP@TOPIC+TOPIC,...} what a consumer of each group got of its topics from the committed offsets on.
+ * With {@code -Drmqctl.storm=true} it writes {@code storming} instead, and producers and a consumer of the topics are at work until
+ * standard input ends; then how many messages were sent.
  */
 public final class WholeBroker {
     /** Delayed messages that are due are delivered a second after the start. */
@@ -71,6 +76,14 @@ public final class WholeBroker {
         BrokerController broker = broker(args[0], address, given);
         Thread.sleep(DELIVERY_MS);
         List<String> topics = List.of(args[1].split(","));
+        if (Boolean.getBoolean("rmqctl.storm")) {
+            long sent = storm(address, topics, out);
+            broker.shutdown();
+            names.shutdown();
+            out.println(sent);
+            out.flush();
+            Runtime.getRuntime().halt(0);
+        }
         List<Object> received = new ArrayList<>();
         for (int first = 0; first < topics.size(); first += AT_ONCE) {
             received.addAll(receive(address, topics.subList(first, Math.min(first + AT_ONCE, topics.size()))));
@@ -84,6 +97,59 @@ public final class WholeBroker {
         out.println(Json.text(Json.object("received", received, "pushed", pushed, "pulled", pulled, "resumed", resumed, "sent", sent)));
         out.flush();
         Runtime.getRuntime().halt(0);
+    }
+
+    /** Messages of all sizes, with keys, some of them delayed, to all topics, and a consumer that commits, until standard input ends. */
+    private static long storm(String names, List<String> topics, PrintStream out) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("rmqctl-storm");
+        consumer.setNamesrvAddr(names);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topics.get(0), "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
+        DefaultMQProducer producer = new DefaultMQProducer("rmqctl-storm");
+        producer.setNamesrvAddr(names);
+        producer.setSendMsgTimeout(20_000);
+        producer.start();
+        AtomicBoolean ends = new AtomicBoolean();
+        AtomicLong sent = new AtomicLong();
+        List<Thread> senders = new ArrayList<>();
+        for (String topic : topics) {
+            Thread sender = new Thread(() -> {
+                Random random = new Random(topic.hashCode());
+                for (int n = 0; !ends.get(); n++) {
+                    byte[] body = new byte[random.nextInt(10) == 0 ? random.nextInt(20_000) : 1 + random.nextInt(300)];
+                    random.nextBytes(body);
+                    Message message = new Message(topic, "Tag" + n % 3, topic + "-" + n, body);
+                    if (n % 7 == 0) {
+                        message.setDelayTimeLevel(1);
+                    }
+                    try {
+                        producer.send(message);
+                        sent.incrementAndGet();
+                    } catch (Exception busy) {
+                        System.err.println(busy);
+                    }
+                }
+            });
+            sender.start();
+            senders.add(sender);
+        }
+        while (sent.get() < 200) {
+            Thread.sleep(100);
+        }
+        consumer.start();
+        out.println("storming");
+        out.flush();
+        while (System.in.read() >= 0) {
+            Thread.onSpinWait();
+        }
+        ends.set(true);
+        for (Thread sender : senders) {
+            sender.join();
+        }
+        consumer.shutdown();
+        producer.shutdown();
+        return sent.get();
     }
 
     private static BrokerController broker(String root, String names, Properties given) throws Exception {

@@ -1,0 +1,212 @@
+"""A directory as it was at one moment, while somebody goes on writing in it.
+
+Logs and what is derived from them only grow, so one look after the other sees different states, and nothing of what it
+sees fits together. A family says in which order it looks, what came too late and what small files held; from then on
+names that are new are not there, and bytes that are new are zeros, as in a file that was made in advance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqctl.files.tree import Entry, ForgivingFile, ForgivingTree, Listing, LocalTree, Refusals, join
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What of a file counts.
+
+    Attributes:
+        size: bytes of the file at the moment.
+        end: bytes from here on are zeros.
+        head: bytes of the file from its begin on that were read at the moment, and have changed since perhaps.
+    """
+
+    size: int
+    end: int
+    head: bytes = b""
+
+
+@dataclass(slots=True)
+class Moment:
+    """What was seen of a directory.
+
+    Attributes:
+        listed: entries of each directory below it, by its path.
+        held: files of which not all counts, by path.
+    """
+
+    listed: dict[str, list[Entry]] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
+
+    def list(self, tree: LocalTree, path: str = "") -> None:
+        """Note the names in a directory and all below it, with the sizes of files."""
+        try:
+            found = tree.entries(path)
+        except OSError:  # whoever asks for it learns why
+            return
+        self.listed[path] = found
+        for entry in found:
+            if entry.is_directory and not Path(tree.full(entry.path)).is_symlink():
+                self.list(tree, entry.path)
+
+    def files(self, path: str) -> Iterator[Entry]:
+        """Yield the files of a directory that was listed."""
+        return (entry for entry in self.listed.get(path, ()) if not entry.is_directory)
+
+    def is_new(self, path: str) -> bool:
+        """Whether a directory was not there: it is in none that was listed, and what leads to it is no link."""
+        above, _, name = path.rpartition("/")
+        found = self.listed.get(above)
+        return all(entry.name != name for entry in found) if found is not None else self.is_new(above)
+
+    def hold(self, path: str, end: int, head: bytes = b"", size: int | None = None) -> None:
+        """Note what counts of a file.
+
+        Args:
+            end: bytes from here on are zeros.
+            head: bytes from its begin on, as they were at the moment.
+            size: of the file at the moment; None: as it was listed.
+        """
+        directory, _, name = path.rpartition("/")
+        found = self.listed[directory]
+        at = next((number for number, entry in enumerate(found) if entry.name == name), None)
+        if at is None:
+            found.append(Entry(name, path, is_directory=False, size=size or 0))
+            found.sort(key=lambda entry: entry.name)
+        elif size is not None:
+            found[at] = found[at]._replace(size=size)
+        self.held[path] = Held(found[at].size if at is not None else size or 0, end, head)
+
+    def hide(self, path: str) -> None:
+        """Note that a file is not there."""
+        directory = path.rpartition("/")[0]
+        self.listed[directory] = [entry for entry in self.listed[directory] if entry.path != path]
+
+
+def keep_small(tree: LocalTree, paths: Iterable[str], most: int = 4 << 20) -> dict[str, bytes]:
+    """Read small files whole, by path; what is not there, or larger, is left out."""
+    kept = {}
+    for path in paths:
+        try:
+            data = tree.read_head(path, most + 1)
+        except OSError:
+            continue
+        if len(data) <= most:
+            kept[path] = data
+    return kept
+
+
+class MomentTree(ForgivingTree):
+    """A directory of this machine as it was at a moment; what cannot be read is kept in ``refusals``.
+
+    Args:
+        above: path of this directory in the one that was looked at.
+    """
+
+    def __init__(
+        self, root: str, moment: Moment, shown: str = "", refusals: Refusals | None = None, above: str = ""
+    ) -> None:
+        super().__init__(root, shown, refusals)
+        self.moment, self.above = moment, above
+
+    def _listed(self, path: str, sizes: bool) -> list[Entry]:
+        found = self.moment.listed.get(self._key(path))
+        if found is None:
+            return super()._listed(path, sizes) if self._stat(path) is not None else []
+        return [entry._replace(path=join(path, entry.name)) for entry in found]
+
+    def _found(self, path: str) -> Entry | None:
+        found = self._stat(path)
+        return None if found is None else found._replace(path=path)
+
+    def _stat(self, path: str) -> Entry | None:
+        directory, _, name = self._key(path).rpartition("/")
+        found = self.moment.listed.get(directory)
+        if name and found is not None:
+            return next((entry for entry in found if entry.name == name), None)
+        if directory and self.moment.is_new(directory):
+            return None
+        return super()._found(path)
+
+    def plain_files(self, path: str) -> Listing | None:
+        found = self._listed(path, sizes=True)
+        if any(entry.is_directory or entry.size < 0 for entry in found):
+            return None
+        return tuple((entry.name, entry.size) for entry in found) if self.moment.listed.get(self._key(path)) else None
+
+    def plain_directories(self, path: str) -> list[str] | None:
+        found = self._listed(path, sizes=False)
+        return [entry.name for entry in found] if all(entry.is_directory for entry in found) else None
+
+    def read_head(self, path: str, size: int) -> bytes:
+        if self._key(path) not in self.moment.held:
+            return super().read_head(path, size)
+        source = self.open(path)
+        try:
+            return source.read_at(0, size)
+        finally:
+            source.close()
+
+    def open(self, path: str) -> ForgivingFile:
+        held = self.moment.held.get(self._key(path))
+        if held is not None:
+            return HeldFile(self.full(path), self._name(path), self.refusals, held)
+        return super().open(path)
+
+    def hold(self, path: str, end: int, head: bytes = b"") -> None:
+        """Note what counts of a file that was listed (`Moment.hold`)."""
+        self.moment.hold(self._key(path), end, head)
+
+    def hide(self, path: str) -> None:
+        """Note that a file is not there."""
+        self.moment.hide(self._key(path))
+
+    def child(self, path: str) -> MomentTree:
+        return MomentTree(self.full(path), self.moment, self._name(path), self.refusals, self._key(path))
+
+    def _key(self, path: str) -> str:
+        return join(self.above, path) if path else self.above
+
+
+class HeldFile(ForgivingFile):
+    """A file of which not all counts."""
+
+    def __init__(self, path: str, name: str, refusals: Refusals, held: Held) -> None:
+        super().__init__(path, name, refusals)
+        self.held = held
+
+    def size(self) -> int:
+        return self.held.size
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        held, size = self.held, max(min(size, self.held.size - offset), 0)
+        stop = offset + size
+        parts = [held.head[offset:stop]]
+        begin = max(offset, len(held.head))
+        if begin < min(stop, held.end):
+            parts.append(super().read_at(begin, min(stop, held.end) - begin))
+        return b"".join(parts).ljust(size, b"\0")
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        if len(self.held.head) <= offset and offset + len(buffer) <= min(self.held.end, self.held.size):
+            return super().read_into(offset, buffer)
+        data = self.read_at(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def data_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        held = self.held
+        stop = min(end, held.end, held.size)
+        if start < min(len(held.head), stop):
+            yield start, min(len(held.head), stop)
+        yield from super().data_ranges(max(start, len(held.head)), stop)
+
+    def __getstate__(self) -> tuple[str, str, Refusals, Held]:  # type: ignore[override]
+        return (*super().__getstate__(), self.held)
+
+    def __setstate__(self, state: tuple[str, str, Refusals, Held]) -> None:  # type: ignore[override]
+        super().__setstate__(state[:3])
+        self.held = state[3]

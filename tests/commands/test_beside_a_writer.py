@@ -1,0 +1,159 @@
+"""Beside somebody who writes: what is judged is the store at one moment, so nothing is found that is not wrong, and
+damage is found all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.files.tree import LocalTree
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, read_directory
+from rmqctl.kafka.directory.moment import at_one_moment as kafka_moment
+from rmqctl.kafka.engine.config import EngineConfig, LogConfig
+from rmqctl.kafka.engine.engine import KafkaEngine
+from rmqctl.kafka.log.reference import Record
+from rmqctl.kafka.verify.driver import Verification as KafkaVerification
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
+from rmqctl.rocketmq.queues.moment import at_one_moment
+from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+from tests.conftest import Rmqctl
+
+_WRITERS = {
+    "rocketmq": """
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
+engine = StoreEngine.open(root, StoreConfig.small(commit_log_file_size=1 << 17, queue_file_size=2000, index_slots=50, index_entries=200))
+put = lambda n: engine.put(Message(f"T{n % 5}", b"%d " % n * (n % 50 + 4), n % 4, {"KEYS": f"k{n}"}))
+""",
+    "kafka": """
+from rmqctl.kafka.engine.config import EngineConfig, LogConfig
+from rmqctl.kafka.engine.engine import KafkaEngine
+from rmqctl.kafka.log.reference import Record
+engine = KafkaEngine.open(root, EngineConfig(log=LogConfig(segment_bytes=1 << 16, index_interval=256)))
+for n in range(3):
+    engine.make_topic(f"t{n}", 2, None)
+def put(n):
+    engine.append(f"t{n % 3}", n % 2, [Record(0, 1700000000000 + n, -1, b"k", b"%d " % n * (n % 50 + 4))])
+    n % 500 or engine.checkpoint()
+""",
+}
+_WRITE = """
+import sys, threading, time
+from pathlib import Path
+root = Path(sys.argv[1])
+{open}
+ends = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), ends.set()), daemon=True).start()
+n = 0
+while not ends.is_set():
+    put(n)
+    n += 1
+    if n == 2000:
+        print("writing", flush=True)
+    if n % 20 == 0:
+        time.sleep(0.005)
+print(n, flush=True)
+engine.close()
+"""
+
+
+@contextmanager
+def writing(family: str, root: Path) -> Iterator[None]:
+    """A process that writes to a store for as long as the block runs; it is stopped in order then."""
+    program = _WRITE.format(open=_WRITERS[family])
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        try:
+            yield
+            assert process.poll() is None, "it writes still"
+        finally:
+            process.stdin.close()
+        assert int(process.stdout.readline()) > 2000
+    assert process.returncode == 0
+
+
+def wrong(document: dict[str, Any]) -> list[tuple[str, str, int]]:
+    return [(f["id"], f["file"], f["offset"]) for f in document["findings"] if f["severity"] != "note"]
+
+
+@pytest.mark.parametrize("family", _WRITERS)
+def test_nothing_is_found_but_damage(family: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with writing(family, root):
+        for words in (("verify",), ("verify", "--level", "structure"), ("repair",), ("verify",)):
+            done = rmqctl(*words, str(root), "-o", "json")
+            assert done.exit_code == 0, (words, done.stdout, done.stderr)
+        log = min(root.glob("commitlog/*" if family == "rocketmq" else "t0-0/*.log"))
+        with log.open("r+b") as file:
+            at = file.read().index(b"30 30 30 ")
+            file.seek(at)
+            file.write(b"2")
+        done = rmqctl("verify", str(root), "-o", "json")
+        assert done.exit_code == 1
+        (found,) = wrong(json.loads(done.stdout))
+        assert found[0] in {"log.body-crc", "batch.crc"} and found[1] == str(log.relative_to(root))
+        assert found[2] <= at
+        done = rmqctl("repair", str(root), "-o", "json")
+        assert [step["file"] for step in json.loads(done.stdout)["steps"]] == [str(log.relative_to(root))]
+
+
+def test_what_comes_after_the_moment_is_not_seen(tmp_path: Path) -> None:
+    config = StoreConfig.small(commit_log_file_size=1 << 14, queue_file_size=400, index_slots=50, index_entries=90)
+    engine = StoreEngine.open(tmp_path / "store", config)
+
+    def put(count: int) -> None:
+        for n in range(count):
+            engine.put(Message(f"T{n % 5}", b"body", n % 2, {"KEYS": f"k{n}"}))
+        engine.dispatch()
+        engine.flush()
+
+    put(170)
+    store = open_store_at(str(tmp_path / "store"))
+    store.is_running = True
+    moment = at_one_moment(store)
+    for _ in range(3):
+        checked = Verification(moment, VerifyOptions())
+        assert [f.message for f in checked.findings() if f.level != "note"] == []
+        assert checked.messages == 170
+        assert moment.tree.stat("consumequeue/New/0") is None
+        put(70)  # also new queues, files of all kinds, and entries in slots that are in use
+        engine.put(Message("New", b"body", 0))
+    engine.abandon()
+
+
+def test_what_comes_after_the_moment_is_not_seen_in_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "logs"
+    engine = KafkaEngine.open(root, EngineConfig(log=LogConfig(segment_bytes=4000, index_interval=200)))
+    engine.make_topic("t", 2, None)
+
+    def put(count: int) -> None:
+        for n in range(count):
+            engine.append("t", n % 2, [Record(0, 1_700_000_000_000 + n, -1, b"k", b"value %d" % n)])
+        engine.checkpoint()
+
+    put(160)
+    monkeypatch.setattr(LogDirectory, "is_running", lambda self: True)
+    moment = kafka_moment(LogDirectories([read_directory(LocalTree(str(root)))]))
+    for _ in range(3):
+        checked = KafkaVerification(moment.directories[0])
+        assert [f.message for f in checked.findings() if f.level != "note"] == []
+        ends = [sum(log.size for log in p.logs) for p in moment.partitions]
+        put(70)
+        engine.make_topic(f"t{len(engine.logs)}", 1, None)
+        assert ends == [sum(log.open().size() for log in p.logs) for p in moment.partitions]
+    engine.crash()
