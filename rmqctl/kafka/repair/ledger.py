@@ -22,7 +22,7 @@ from rmqctl.kafka.repair.bridge import UNKNOWN_TYPE, is_no_op
 from rmqctl.kafka.repair.columns import Columns
 from rmqctl.kafka.repair.outcomes import Outcomes, outcomes_of, transactions
 from rmqctl.kafka.repair.proofs import Proofs
-from rmqctl.kafka.repair.sides import Side, identity_of, is_log, name_of
+from rmqctl.kafka.repair.sides import Home, Side, identity_of, is_log, name_of
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
@@ -225,7 +225,7 @@ class KafkaLedger:
 
     def start(self, before: Tree, after: Tree) -> Sequence[str]:
         """What a start does to the result that it would not do to the directory as it is; ids that are written over."""
-        return [*self._ids(), *self._hidden(), *self._starts(), *self._cuts()]
+        return [*self._ids(), *self._hidden(), *self._epochs(), *self._starts(), *self._cuts()]
 
     def _hidden(self) -> Iterator[str]:
         """Logs in which readers come to bytes that they cannot follow, and did not before."""
@@ -233,6 +233,35 @@ class KafkaLedger:
             was, now = (_hidden_in(side, name) for side in (self.before, self.after))
             if now > was:
                 yield f"{name} has {now:,} batches after bytes that nobody can follow"
+
+    def _epochs(self) -> Iterator[str]:
+        """Placeholders of a leader epoch that the log had not reached there, or had left: followers part with it."""
+        names = "position", "size", "base_offset", "last_offset", "crc", "records_count", "attributes", "producer_id"
+        for name in sorted({edit.file.rpartition("/")[0] for edit in self.plan.edits if is_log(edit.file)}):
+            was, now, is_metadata = self.before.home(name), self.after.home(name), name.startswith(METADATA_TOPIC)
+            for begin, (*_, count, attributes, producer) in now.columns.stretches(*names, overlap=0):
+                may = (count == 0) | ((attributes & int(Attributes.CONTROL) != 0) & (producer < 0)) | is_metadata
+                for row in (begin + np.flatnonzero(may)).tolist():
+                    if _is_as_before(was, now, row):
+                        continue
+                    file, position, _ = now.place(row)
+                    fields = [now.columns.value(field, row) for field in _FIELDS]
+                    record = self._record(self.after, file, fields, is_at_home=True)
+                    if record.is_placeholder and not self._has_epoch(now, row, record):
+                        yield f"{record.name} of {file} at {position} has a leader epoch that the log has not there"
+
+    def _has_epoch(self, home: Home, row: int, record: WholeRecord) -> bool:
+        """Whether the leader epoch of a batch is between its neighbours'; at the end that of the last, or stored."""
+        epochs = [
+            home.columns.value("partition_leader_epoch", n) for n in range(max(row - 1, 0), min(row + 2, len(home)))
+        ]
+        low, epoch = epochs[0] if row else -1, epochs[1 if row else 0]
+        high = epochs[-1] if row + 1 < len(home) else None
+        if high is not None and high >= low:
+            return low <= epoch <= high
+        if epoch in {low, high} or (row == 0 and epoch == 0):
+            return True
+        return epoch == self.proofs.stored_epoch(record) and epoch >= low
 
     def _starts(self) -> Iterator[str]:
         """Logs that begin later than they did: what lies before that is deleted."""
@@ -298,6 +327,13 @@ def _records(columns: Columns) -> int:
 def _hidden_in(side: Side, directory: str) -> int:
     partition = side.partition(directory)
     return sum(side.batches(log.name).hidden for log in partition.logs) if partition is not None else 0
+
+
+def _is_as_before(was: Home, now: Home, row: int) -> bool:
+    """Whether a batch of after has the header of the one of before at its offset."""
+    other = was.row(now.columns.value("base_offset", row))
+    names = "size", "crc", "partition_leader_epoch"
+    return other is not None and all(was.columns.value(n, other) == now.columns.value(n, row) for n in names)
 
 
 def _topic_id(directory: LogDirectory, partition: Partition) -> str | None:

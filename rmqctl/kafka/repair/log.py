@@ -400,12 +400,23 @@ class LogMender:
             return None
         found = self._between(source, lost.first, lost.beyond)
         if lost.beyond < 0:
-            ends = np.cumsum([batch.size for batch in found], dtype=np.int64)
-            at = int(np.searchsorted(ends, lost.size))
-            found = found[: at + 1] if at < len(found) and int(ends[at]) == lost.size else []
+            found = self._begun(source, found, lost)
         if not found or not self._fit(found, lost) or not self._is_proven(source, found, lost):
             return None
         return b"".join(source.survey.bytes_of(batch) for batch in found)
+
+    def _begun(self, source: Source, found: list[Batch], lost: Range) -> list[Batch]:
+        """Return the batches that take up the bytes at the end of a log, or that begin with them: they were torn off.
+
+        Zeros follow where pages were never written, or were preallocated.
+        """
+        ends = np.cumsum([batch.size for batch in found], dtype=np.int64)
+        at = int(np.searchsorted(ends, lost.size))
+        if at < len(found) and int(ends[at]) == lost.size:
+            return found[: at + 1]
+        begun = self.survey.raw(lost.segment, lost.begin, lost.end).rstrip(b"\0")
+        found = found[: int(np.searchsorted(ends, len(begun))) + 1] if begun else []
+        return found if b"".join(map(source.survey.bytes_of, found)).startswith(begun) else []
 
     def _is_same(self, source: Source, lost: Range) -> bool:
         """Whether a replica has the sound batches around a range, byte for byte; else the header that the range has."""

@@ -65,7 +65,7 @@ from rmqctl.kafka.verify.driver import PartitionChecked, Verification, VerifyOpt
 from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.release import Release
 from rmqctl.repair.books import Books
-from rmqctl.repair.edits import Plan, Quarantine, Step
+from rmqctl.repair.edits import Cut, Plan, Quarantine, Step
 from rmqctl.text import number_of
 
 _ROUNDS = 3
@@ -462,7 +462,8 @@ class _Planner:
                 continue
             known = replicas.image.partitions.get((replicas.topic_id(log) or "", log.partition.partition or 0))
             survey, file = Survey(log.partition), log.segments[-1].log
-            if known is None or len(known["replicas"]) != 1 or file is None or survey.damages:
+            room = [one for one in survey.damages if one.is_room and one.segment == len(survey.files) - 1]
+            if known is None or len(known["replicas"]) != 1 or file is None or len(room) < len(survey.damages):
                 continue
             last = survey.batch(len(survey) - 1) if len(survey) else None
             end = max(file.base, last.last_offset + 1 if last is not None else 0)
@@ -485,7 +486,8 @@ class _Planner:
                     if ended is not None:
                         made, marked = ended, len(markers)
                         self._aborts |= {f"{file.name[:-4]}.txnindex" for one in markers.values() if not one.commit}
-                edits = tuple(appended(file.name, file.size, made))
+                size = min((one.begin for one in room), default=file.size)  # zeros follow that were never written
+                edits = (*([Cut(file.name, file.size, size)] if room else []), *appended(file.name, size, made))
                 cuts = [n for n, step in enumerate(self.steps) if any(cuts_of(log, step.edits))]
                 counted = sum(self.steps[n].loses for n in cuts)
                 lost = max(reached - end, counted) - restored - marked

@@ -269,7 +269,7 @@ class Proofs:
         """
         columns, name = self.after.home(record.queue).columns, "partition_leader_epoch"
         before, after = (None if row is None else columns.value(name, row) for row in self._around(record))
-        stored = self._stored_epoch(record)
+        stored = self.stored_epoch(record)
         if epoch not in {before, after, stored}:
             return False
         if (before is not None and epoch < before) or (after is not None and epoch > after):
@@ -282,7 +282,7 @@ class Proofs:
         row, known = home.row(record.offset), home.touches if home.is_thinned else home.follows
         return row is not None and bool(known[max(row - 1, 0) : row + 1].all())
 
-    def _stored_epoch(self, record: WholeRecord) -> int | None:
+    def stored_epoch(self, record: WholeRecord) -> int | None:
         """Return the epoch that the leader-epoch-checkpoint has at the place of a batch."""
         partition = self.before.partition(record.queue)
         if partition is None:

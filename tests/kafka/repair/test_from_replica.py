@@ -90,6 +90,37 @@ def test_last_batch_of_which_the_header_is_left_comes_back(
     assert logs(root)[path.name][: len(data)] == sound[path.name]
 
 
+@pytest.mark.parametrize("base", ["4.3.1-clean", "4.3.1-crash"])
+@pytest.mark.parametrize("ahead", [1, 2])
+@pytest.mark.parametrize("kept", [1, 17, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 40, 70))])
+def test_batch_that_is_torn_off_is_finished_from_a_replica(
+    base: str, ahead: int, kept: int, rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    """Of what is torn so short that it looks like zeros, too, none is given up."""
+    root, others = disks(tmp_path, base)
+    path = root / NAME / list(logs(root))[-1]
+    sound = path.read_bytes()
+    path.write_bytes(sound[: frames(sound)[-ahead] + kept])
+    done = json.loads(rmqctl("repair", root, "--from", others[0], "--apply", "-o", "json").stdout)
+    assert path.read_bytes() == sound
+    assert (done["summary"]["loses"], [s for s in done["steps"] if s["what"].startswith("end the file")]) == (0, [])
+
+
+@pytest.mark.parametrize("zeros", [1, 12, 4096])
+def test_end_of_which_zeros_are_left_is_kept_by_a_placeholder(zeros: int, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    path = root / NAME / list(logs(root))[-1]
+    data = path.read_bytes()
+    path.write_bytes(data[: frames(data)[-2]] + bytes(zeros))
+    rmqctl("repair", root, "--apply")
+    made = path.read_bytes()
+    assert made[: frames(data)[-2]] == data[: frames(data)[-2]]
+    last = frames(made)[-1]
+    end = int.from_bytes(made[last : last + 8], "big") + int.from_bytes(made[last + 23 : last + 27], "big")
+    at = frames(data)[-1]
+    assert end == int.from_bytes(data[at : at + 8], "big") + int.from_bytes(data[at + 23 : at + 27], "big")
+
+
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_only_batch_of_which_the_header_is_left_comes_back(is_clean: bool, rmqctl: Rmqctl, tmp_path: Path) -> None:
     root, *others = [partition(tmp_path / name, "t-0", [one(0, text=b"v" * 90)]) for name in "abc"]

@@ -134,6 +134,28 @@ def another_base_offset(plan: Plan, root: Path) -> list[Plan]:
     return _with(plan, lambda data: (int.from_bytes(data[:8], "big") + 1).to_bytes(8, "big") + data[8:])
 
 
+def a_placeholder_of_another_epoch(plan: Plan, root: Path) -> list[Plan]:
+    def later(data: bytes) -> bytes:
+        made = bytearray(data)
+        for at in [at for at, found in outermost(data) if found[57:61] == bytes(4)]:
+            made[at + 12 : at + 16] = (int.from_bytes(data[at + 12 : at + 16], "big") + 5).to_bytes(4, "big")
+        return bytes(made)
+
+    def changed(step: Step) -> Step | None:
+        made = {edit: data for edit in step.edits if (data := _made(edit)) is not None and later(data) != data}
+        edits = []
+        for edit in step.edits:
+            if edit in made and isinstance(edit, Create):
+                edits.append(Create(edit.file, later(made[edit])))
+            elif edit in made and isinstance(edit, Overwrite):
+                edits.append(replace(edit, after=later(made[edit])))
+            elif type(edit).__name__ != "SetTimes":
+                edits.append(edit)
+        return replace(step, edits=tuple(edits)) if made else None
+
+    return list(_each(plan, changed))
+
+
 def a_sound_segment_moved_out_with_it(plan: Plan, root: Path) -> list[Plan]:
     name = _log(root, "z-gzip-0", 0).relative_to(root)
     return list(_each(plan, lambda step: replace(step, edits=(*step.edits, Quarantine(str(name))))))[:2]
@@ -154,7 +176,7 @@ def an_aborted_transaction_out_of_its_index(plan: Plan, root: Path) -> list[Plan
 
 MUTATIONS: list[Mutation] = [
     a_loss_that_is_not_named, a_loss_that_is_none, a_log_that_is_not_made, a_segment_under_a_wrong_name, another_epoch,
-    another_base_offset, a_sound_segment_moved_out_with_it, a_sound_batch_overwritten_with_it,
+    another_base_offset, a_placeholder_of_another_epoch, a_sound_segment_moved_out_with_it, a_sound_batch_overwritten_with_it,
     an_aborted_transaction_out_of_its_index,
 ]  # fmt: skip
 
