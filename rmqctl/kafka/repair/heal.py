@@ -18,7 +18,16 @@ from crc32c import crc32c
 
 from formats.kafka import message_set
 from formats.kafka.checkpoint import LeaderEpoch
-from formats.kafka.record_batch import CRC_AT, CRC_FROM, FRAME_HEAD, HEADER_SIZE, LENGTH_AT, MAGIC_AT, header_plan
+from formats.kafka.record_batch import (
+    CRC_AT,
+    CRC_FROM,
+    FRAME_HEAD,
+    HEADER_SIZE,
+    LENGTH_AT,
+    MAGIC_AT,
+    Attributes,
+    header_plan,
+)
 from rmqctl.kafka.directory.directory import Partition
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
 from rmqctl.kafka.log.block import INT_MAX
@@ -363,8 +372,9 @@ def _flips(number: int) -> Iterator[int]:
 
 
 def _is_in_time(before: Batch | None, batch: Batch, after: Batch | None) -> bool:
-    """Whether the times of a batch and its neighbours ascend; one that is not known counts for nothing."""
-    times = [one.max_timestamp for one in (before, batch, after) if one is not None and one.max_timestamp >= 0]
+    """Whether the times of a batch and its neighbours ascend; markers have that of a broker, which says nothing."""
+    beside = [one for one in (before, batch, after) if one is not None and not one.attributes & Attributes.CONTROL]
+    times = [one.max_timestamp for one in beside if one.max_timestamp >= 0]
     return times == sorted(times)
 
 

@@ -15,6 +15,7 @@ from itertools import groupby
 
 import numpy as np
 
+from formats.kafka.record_batch import Attributes
 from rmqctl.kafka.findings.log import BATCH_OFFSET_ORDER
 from rmqctl.kafka.log.block import Flags, Ints
 from rmqctl.kafka.log.scan import Extent, whole_in
@@ -113,7 +114,7 @@ class _Order:
         exchanged = set[int]()
         if self.compacted:
             turned = self._is_turned(chain, at, others)
-            fits &= self._is_room(chain, at, others) | turned
+            fits &= (self._is_room(chain, at, others) | turned) & ~np.isin(others, self.survey.bits_off)
             exchanged.update(others[turned].tolist())
         pairs = zip(at[fits].tolist(), others[fits].tolist(), strict=True)
         for hole, members in groupby(pairs, key=lambda pair: pair[0]):
@@ -149,10 +150,12 @@ class _Order:
         is_between = (at > 0) & (at < len(chain)) & (rows < self.outer)
         found, rows = np.flatnonzero(is_between), rows[is_between]
         before, after = chain[at[is_between] - 1], chain[at[is_between]]
-        ends, time = self.position + self.size, self.survey.columns["max_timestamp"]
+        ends, columns = self.position + self.size, self.survey.columns
+        is_marker = columns["attributes"] & int(Attributes.CONTROL) != 0
+        time = np.where(is_marker, -1, columns["max_timestamp"])  # markers have that of a broker
         lies = (self.segment[rows] == self.segment[before]) & (ends[rows] == self.position[before])
         lies |= (self.segment[rows] == self.segment[after]) & (ends[after] == self.position[rows])
-        goes_on = (time[before] <= time[rows]) & (time[rows] <= time[after]) & (time[rows] >= 0)
+        goes_on = (time[before] <= time[rows]) & ((time[rows] <= time[after]) | (time[after] < 0)) & (time[rows] >= 0)
         turned = np.zeros(len(at), np.bool_)
         turned[found] = lies & goes_on
         return turned

@@ -240,8 +240,8 @@ class Survey:
         rows = np.flatnonzero(fits)
         weight = 2 * np.maximum(last - base + 1, 1)
         weight[[row for place in self._blamed if (row := self._row_at(*place)) is not None]] -= 1
-        joins = (own[1:] == own[:-1]) & (c["position"][1:] == c["position"][:-1] + c["size"][:-1])
-        weight[self._elsewhere(base, last, own, joins)] = 1
+        joins = self._joins(own)
+        weight[self._elsewhere(base, last, own, joins)[0]] = 1
         chain = rows[_heaviest_ascent(base[rows], last[rows], weight[rows])]
         run = np.append(0, np.cumsum(~(joins & (base[1:] == last[:-1] + 1))))
         outside = np.flatnonzero(~fits)
@@ -250,8 +250,8 @@ class Survey:
         foreign = [row for row in outside.tolist() if self.twin_of(self.batch(row), among=chain) is None]
         return chain[~np.isin(run[chain], run[foreign])] if foreign else chain
 
-    def _elsewhere(self, base: Ints, last: Ints, own: Ints, joins: Flags) -> Ints:
-        """Rows of batches for which those on both sides, or the segment's name, leave just the room, elsewhere.
+    def _elsewhere(self, base: Ints, last: Ints, own: Ints, joins: Flags) -> tuple[Ints, Ints]:
+        """Rows of batches for which those on both sides, or the segment's name, leave room elsewhere; and where.
 
         Args:
             joins: whether each batch but the first begins where the one before ends, shape (n - 1,).
@@ -259,9 +259,23 @@ class Survey:
         starts = np.array([file.base for file in self.files], np.int64)[own]
         is_first = self.columns["position"] == 0
         low = np.where(is_first, starts, np.append(-1, last[:-1] + 1))
-        leads = np.append(joins, False)
-        fits = (is_first | np.append(False, joins)) & leads & (low + (last - base) + 1 == np.append(base[1:], -1))
-        return np.flatnonzero(fits & (base != low))
+        fits = (is_first | np.append(False, joins)) & np.append(joins, False)
+        rows = np.flatnonzero(fits & (low + (last - base) + 1 == np.append(base[1:], -1)) & (base != low))
+        return rows, low[rows]
+
+    def _joins(self, own: Ints) -> Flags:
+        """Whether each batch but the first begins where the one before ends, shape (n - 1,)."""
+        position = self.columns["position"]
+        joins: Flags = (own[1:] == own[:-1]) & (position[1:] == (position + self.columns["size"])[:-1])
+        return joins
+
+    @cached_property
+    def bits_off(self) -> Ints:
+        """Rows of batches with one wrong bit in the base offset, if the batches on both sides are right."""
+        base, last, own = (self.columns[name] for name in ("base_offset", "last_offset", "segment"))
+        rows, right = self._elsewhere(base, last, own, self._joins(own))
+        wrong = base[rows] ^ right
+        return rows[wrong & (wrong - 1) == 0]
 
     def _fit(self, base: Ints, last: Ints, own: Ints) -> Flags:
         """Which batches have offsets of their segments, shape (n,).
