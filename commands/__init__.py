@@ -10,13 +10,18 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from commands import _progress
+from commands._complete import WORDS
+from commands._defaults import defaults_of
 from commands._guard import INCOMPLETE, TYPED, exit_code_of, report_bug
 from commands._signals import be_patient
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("commands.doctor", "The first look: what is wrong, what a start would do, what to type next."),
@@ -49,6 +54,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pipeline": ("commands.pipeline", "What running on a Spark cluster needs."),
     "explain": ("commands.explain", "What a finding means, what to do about it, and what brokers do."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
+    "config": ("commands.config", "Defaults in force, and where they come from."),
+    "completion": ("commands.completion", "What a shell needs to complete commands, topics and groups."),
 }
 """Subcommand -> module and short help, in the order of `rmqctl --help`."""
 
@@ -70,6 +77,8 @@ _CLEANS_UP = {
 """Commands that have to take back or to finish something when they are interrupted."""
 
 
+COMPLETE = "_RMQCTL_COMPLETE"
+"""The variable by which a shell asks for completions."""
 SEVERAL = frozenset("@*?[")
 """What an inventory or a pattern of paths has, see `rmqctl.inventory.is_several`, and no command."""
 
@@ -98,7 +107,14 @@ class LazyGroup(click.Group):
             args = ["doctor", *args]
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.NoSuchCommand(args[0], possibilities=list(COMMANDS), ctx=ctx)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if ctx.resilient_parsing:
+            ctx.meta[WORDS] = tuple(rest)
+        elif command is not None and name is not None:
+            defaults = defaults_of(name, command, rest)
+            if defaults:
+                ctx.default_map = {name: defaults}
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -125,9 +141,29 @@ class LazyGroup(click.Group):
     ) -> Any:
         """Run a command line and exit with its code; see `commands._guard` for what becomes of errors."""
         name = prog_name or "rmqctl"
-        if not standalone_mode or "_RMQCTL_COMPLETE" in os.environ:
+        if not standalone_mode:
             return super().main(args, name, complete_var, standalone_mode, **extra)
+        if COMPLETE in os.environ:
+            self._complete(name)
         sys.exit(exit_code_of(lambda: self._run(list(sys.argv[1:] if args is None else args), name, extra)))
+
+    def _complete(self, name: str) -> None:
+        """Answer a shell; a line that cannot be completed is none of its errors."""
+        try:
+            self._main_shell_completion({}, name, COMPLETE)
+        except Exception:  # noqa: BLE001 - it would stand in the middle of what is typed
+            sys.exit(1)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Complete the name of a command without importing any; a path is one, too, for `doctor`."""
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        names = [
+            CompletionItem(name, help=short) for name, (_, short) in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return names or [CompletionItem(incomplete, type="file")]
 
     def _run(self, args: list[str], name: str, extra: dict[str, Any]) -> None:
         _progress.start_again()

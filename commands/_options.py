@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from commands import SEVERAL
+from commands import SEVERAL, _complete
 from commands._app import KINDS, Output, message
 from commands._guard import INCOMPLETE
 from commands._types import Instant, PropertyFilter, Regex, Release, Size, refuse
@@ -168,8 +168,8 @@ owner_option = click.option(
 )
 
 
-_PATH = click.argument("path")
-_PATHS = click.argument("path", nargs=-1, required=True, metavar="PATH...")
+_PATH = click.argument("path", shell_complete=_complete.files)
+_PATHS = click.argument("path", nargs=-1, required=True, metavar="PATH...", shell_complete=_complete.files)
 _STORE = (
     click.option(
         "--commitlog",
@@ -178,7 +178,10 @@ _STORE = (
         help="Directories of a commit log that lies outside PATH.",
     ),
     click.option(
-        "--broker-conf", metavar="FILE", help="The broker's settings; default: detected, else the broker's defaults."
+        "--broker-conf",
+        metavar="FILE",
+        shell_complete=_complete.files,
+        help="The broker's settings; default: detected, else the broker's defaults.",
     ),
     click.option(
         "--format",
@@ -191,7 +194,7 @@ _STORE = (
 _STORE_KEYS = ("path", "commit_log", "broker_conf", "format")
 
 _FILTERS = (
-    click.option("--topic", help="Messages of this topic."),
+    click.option("--topic", shell_complete=_complete.topics, help="Messages of this topic."),
     click.option("--queue", type=click.IntRange(min=0), help="Messages of this queue id."),
     click.option("--key", help="Messages with this among their keys."),
     click.option("--tag", help="Messages with this tag."),
@@ -210,7 +213,7 @@ _FILTERS = (
 
 def as_release(text: str) -> Decorator:
     """Add ``--as-release`` with what it means to the command; gives ``as_release``: a `Release` or None."""
-    return click.option("--as-release", type=Release(), metavar="RELEASE", help=text)
+    return click.option("--as-release", type=Release(), metavar="RELEASE", shell_complete=_complete.releases, help=text)
 
 
 as_release_option = as_release(
@@ -311,8 +314,11 @@ def store_options_with_words(metavar: str, most: int) -> Decorator:
             return with_store(*args, path=path[:first], words=path[first:], **kwargs)
 
         with_store = _packed("store", (), _STORE_KEYS, _store_of)(refusing(function))
+        argument = click.argument(
+            "path", nargs=-1, required=True, metavar=metavar, shell_complete=_complete.files_then_topics
+        )
         decorated: Function = divided
-        for option in reversed((click.argument("path", nargs=-1, required=True, metavar=metavar), *_STORE)):
+        for option in reversed((argument, *_STORE)):
             decorated = option(decorated)
         return decorated
 

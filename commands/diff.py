@@ -9,6 +9,7 @@ import click
 
 from commands._answer import show
 from commands._app import Output
+from commands._complete import files
 from commands._options import StoreOptions, output_option, refusing
 from commands._spark import spark_options, started, working
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @click.command("diff")
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", shell_complete=files)
+@click.argument("b", shell_complete=files)
 @click.option(
     "--by",
     type=click.Choice(["physical", "queue"]),

@@ -6,13 +6,14 @@ import click
 
 from commands._answer import show
 from commands._app import Output
+from commands._complete import files
 from commands._options import StoreOptions, output_option, refusing
 
 
 @click.command("elect")
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
-@click.argument("others", nargs=-1, metavar="[C]...")
+@click.argument("a", metavar="A", shell_complete=files)
+@click.argument("b", metavar="B", shell_complete=files)
+@click.argument("others", nargs=-1, metavar="[C]...", shell_complete=files)
 @output_option()
 @refusing
 def command(a: str, b: str, others: tuple[str, ...], out: Output) -> None:

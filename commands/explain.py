@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from commands._app import Output
+from commands._complete import explained
 from commands._options import output_option
 from commands._types import refuse
 
 
 @click.command("explain")
-@click.argument("id", metavar="FINDING-ID")
+@click.argument("id", metavar="FINDING-ID", shell_complete=explained)
 @output_option()
 def command(id: str, out: Output) -> None:  # noqa: A002 - what users know it by
     """Say what a finding means, what to do about it, and what a broker does when it meets it.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commands._app import Output, message
+from commands._complete import files
 from commands._options import FilterOptions, StoreOptions, filter_options, output_option, store_options_with_paths
 from commands._spark import spark_options, started, working
 from commands._types import Size, refuse
@@ -25,7 +26,7 @@ def _names(value: str | None) -> tuple[str, ...]:
 
 @click.command("export")
 @store_options_with_paths
-@click.argument("output", metavar="OUT")
+@click.argument("output", metavar="OUT", shell_complete=files)
 @click.option(
     "--to", type=click.Choice(["parquet", "orc", "csv", "jsonl"]), default="parquet", show_default=True, help="Format."
 )

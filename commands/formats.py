@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from commands._app import Output
+from commands._complete import formats
 from commands._options import output_option
 
 
 @click.command("formats")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=formats)
 @output_option()
 def command(name: str | None, out: Output) -> None:
     """List the known formats, or print the layout of one: offset, size, type, name, note.

@@ -6,14 +6,15 @@ import click
 
 from commands._answer import show
 from commands._app import Output
+from commands._complete import groups, topics
 from commands._options import StoreOptions, as_found_option, as_release_option, output_option, store_options_with_paths
 from rmqctl.release import Release
 
 
 @click.command("lag")
 @store_options_with_paths
-@click.option("--group", help="Only this consumer group.")
-@click.option("--topic", help="Only this topic.")
+@click.option("--group", shell_complete=groups, help="Only this consumer group.")
+@click.option("--topic", shell_complete=topics, help="Only this topic.")
 @as_release_option
 @as_found_option
 @output_option(tables=True)

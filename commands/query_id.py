@@ -8,6 +8,7 @@ import click
 
 from commands._answer import show
 from commands._app import Output
+from commands._complete import topics
 from commands._options import StoreOptions, as_release_option, max_body_option, output_option, store_options
 from rmqctl.filters import Rendering
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @click.command("query-id")
 @store_options
 @click.argument("message_id", metavar="MESSAGE_ID")
-@click.option("--topic", help="Where to look for a unique key; default: under every topic.")
+@click.option("--topic", shell_complete=topics, help="Where to look for a unique key; default: under every topic.")
 @click.option("--all", "every", is_flag=True, help="All messages with this unique key: copies, repeats, batches.")
 @click.option("--scan", is_flag=True, help="Look for a unique key in the log instead of the index.")
 @click.option("--explain", is_flag=True, help="Every step, and one sentence why something is not found.")

@@ -6,6 +6,7 @@ import click
 
 from commands._answer import show
 from commands._app import Output
+from commands._complete import topics
 from commands._options import (
     StoreOptions,
     as_found_option,
@@ -22,7 +23,7 @@ from rmqctl.release import Release
 
 @click.command("query-offset", context_settings={"ignore_unknown_options": True})
 @store_options_with_paths
-@click.argument("queue", type=QueueName(needs_queue=True))
+@click.argument("queue", type=QueueName(needs_queue=True), shell_complete=topics)
 @click.argument("offset", type=int)
 @click.option("--explain", is_flag=True, help="Every step, and one sentence why a message is not there.")
 @click.option("--read-committed", is_flag=True, help="Kafka: only records that no open or aborted transaction holds.")

@@ -6,6 +6,7 @@ import click
 
 from commands._answer import show
 from commands._app import Output
+from commands._complete import topics
 from commands._options import (
     StoreOptions,
     as_found_option,
@@ -21,7 +22,7 @@ from rmqctl.release import Release
 
 @click.command("query-time", cls=SpanArguments)
 @store_options_with_paths
-@click.argument("queue", type=QueueName())
+@click.argument("queue", type=QueueName(), shell_complete=topics)
 @click.argument("time", type=TimeOrWord(*TIME_WORDS))
 @click.option(
     "--boundary",

@@ -12,6 +12,7 @@ import click
 from commands._answer import prepare
 from commands._app import Output
 from commands._apply import Manner, apply_options, propose
+from commands._complete import topics
 from commands._options import StoreOptions, as_release_option, output_option, owner_option, store_options
 from commands._spark import spark_options, started, working
 from commands._types import LocalPath, refuse
@@ -29,7 +30,13 @@ if TYPE_CHECKING:
 @click.option(
     "--checkpoint", is_flag=True, help="Rebuild the checkpoint; Kafka: producer snapshots, leader epochs, checkpoints."
 )
-@click.option("--topic", "topics", multiple=True, help="Only the queues, or partitions, of this topic; repeatable.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    shell_complete=topics,
+    help="Only the queues, or partitions, of this topic; repeatable.",
+)
 @click.option(
     "--into",
     type=LocalPath(file_okay=False),

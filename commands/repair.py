@@ -6,19 +6,29 @@ import click
 
 from commands._app import Output
 from commands._apply import Manner, apply_options, propose
+from commands._complete import files, findings
 from commands._options import StoreOptions, output_option, store_options
 from commands._types import refuse
 
 
 @click.command("repair")
 @store_options
-@click.option("--only", multiple=True, metavar="ID", help="Only steps for this finding, such as 'log.*'; repeatable.")
-@click.option("--skip", multiple=True, metavar="ID", help="No steps for this finding; repeatable.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="ID",
+    shell_complete=findings,
+    help="Only steps for this finding, such as 'log.*'; repeatable.",
+)
+@click.option(
+    "--skip", multiple=True, metavar="ID", shell_complete=findings, help="No steps for this finding; repeatable."
+)
 @click.option(
     "--from",
     "replicas",
     multiple=True,
     metavar="STORE",
+    shell_complete=files,
     help="A replica of this store to take destroyed bytes from; Kafka: repeatable.",
 )
 @click.option(

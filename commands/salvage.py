@@ -9,6 +9,7 @@ import click
 
 from commands._answer import show
 from commands._app import Output
+from commands._complete import files
 from commands._options import StoreOptions, as_release, output_option, owner_option, store_options
 from commands._types import LocalPath, QueueName
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("salvage")
 @store_options
-@click.argument("others", nargs=-1, metavar="[PATH]...")
+@click.argument("others", nargs=-1, metavar="[PATH]...", shell_complete=files)
 @click.argument("into", type=LocalPath())
 @click.option("--from", "--replica", "replicas", multiple=True, metavar="STORE", help="A further source; repeatable.")
 @click.option(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commands._app import Output, message
+from commands._complete import files
 from commands._options import output_option, say_if_missing, say_if_part
 from commands._signals import Terminated
 from commands._spark import engine_option, has_spark, is_local, spark_options, started, working
@@ -30,7 +31,7 @@ _STATEMENT = re.compile(r"\s*(select|with|show|describe|desc|explain|values|from
 
 
 @click.command("sql")
-@click.argument("stores", metavar="[PATH | NAME=PATH]... [QUERY]", nargs=-1, required=True)
+@click.argument("stores", metavar="[PATH | NAME=PATH]... [QUERY]", nargs=-1, required=True, shell_complete=files)
 @click.option("--commitlog", "commit_log", metavar="DIR[,DIR...]", help="Directories of a commit log outside PATH.")
 @click.option("--broker-conf", metavar="FILE", help="The broker's settings.")
 @click.option("--explain", is_flag=True, help="Show how the query would be run instead of running it.")

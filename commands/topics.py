@@ -6,13 +6,14 @@ import click
 
 from commands._answer import show
 from commands._app import Output
+from commands._complete import topics
 from commands._options import StoreOptions, as_found_option, output_option, store_options_with_paths
 
 
 @click.command("topics")
 @store_options_with_paths
 @click.option("--by-topic", is_flag=True, help="One row a topic, its queues added up.")
-@click.option("--topic", help="Only this topic.")
+@click.option("--topic", shell_complete=topics, help="Only this topic.")
 @as_found_option
 @output_option(tables=True)
 def command(store: StoreOptions, by_topic: bool, topic: str | None, as_found: bool, out: Output) -> None:

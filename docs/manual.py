@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from commands import COMMANDS, cli
+from commands import COMMANDS, COMPLETE, cli
 from rmqctl import __version__
 
 COMPLETIONS = {
@@ -69,7 +69,7 @@ def share() -> Iterator[tuple[str, str]]:
     for shell, name in COMPLETIONS.items():
         known = get_completion_class(shell)
         assert known is not None
-        yield name, known(cli, {}, "rmqctl", "_RMQCTL_COMPLETE").source()
+        yield name, known(cli, {}, "rmqctl", COMPLETE).source()
 
 
 def markdown(command: Command) -> str:

@@ -142,6 +142,17 @@ def damages(format: str | None = None) -> list[Row]:
     return found
 
 
+def known_releases(family: str | None = None) -> list[str]:
+    """Return the releases whose rules are known, in order; of all families without one."""
+    modules = [import_module(FAMILIES[name]) for name in FAMILIES if family in {None, name}]
+    return [
+        f"{major}.{minor}.{patch}"
+        for module in modules
+        for (major, minor), newest in module.releases().items()
+        for patch in range(newest + 1)
+    ]
+
+
 def _module_for(path: Path, format: str | None) -> ModuleType:
     """Return the family whose engine works on what lies at a path."""
     if format not in {None, "auto"}:

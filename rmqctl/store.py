@@ -233,6 +233,16 @@ class Store(Asked):
         """Bytes of all its logs."""
         raise NotImplementedError
 
+    def topic_names(self) -> list[str]:
+        """Return the names of topics that it knows, sorted, without reading a log."""
+        return []
+
+    def group_names(self) -> list[str]:
+        """Return the names of consumer groups that have stored an offset or settings, sorted; none where finding them
+        would take long.
+        """
+        return []
+
     # --- looking ------------------------------------------------------------------------------------
 
     def info(self, *, explain: bool = False, segments: bool = False) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +19,8 @@ Rmqctl = Callable[..., Result]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background ignores it, and so would its children
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent"  # nobody's own defaults
 
 settings.register_profile(
     "rmqctl", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from rmqctl.kafka.directory.directory import (
     read_partition,
 )
 from rmqctl.kafka.directory.file_names import FileKind, meaning_of, partition_of
+from rmqctl.kafka.directory.releases import KNOWN
 from rmqctl.kafka.store import KafkaFile, KafkaStore
 from rmqctl.store import LoneFile, Place, Store
 
@@ -169,6 +170,11 @@ def produce(path: Path, request: ProduceRequest) -> Produced:
     from rmqctl.kafka.verbs import producing
 
     return producing.produce(path, request)
+
+
+def releases() -> Mapping[tuple[int, int], int]:
+    """Return the newest patch of each series that is known."""
+    return KNOWN
 
 
 def damages() -> list[Row]:

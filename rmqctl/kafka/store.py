@@ -93,6 +93,14 @@ class KafkaStore(_Family, Store):
     def size(self) -> int:
         return self.logs.size
 
+    def topic_names(self) -> list[str]:
+        return sorted({partition.topic for partition in self.logs.partitions})
+
+    def group_names(self) -> list[str]:
+        from rmqctl.kafka.verbs.looking import group_names
+
+        return group_names(self.replicas)
+
     def joined(self, other: Store) -> Store | str:
         from rmqctl.kafka.state.replicas import are_of_one_broker, other_cluster
 

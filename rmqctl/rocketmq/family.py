@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,13 @@ def damages() -> list[Row]:
     return producing.damages()
 
 
+def releases() -> Mapping[tuple[int, int], int]:
+    """Return the newest patch of each series that is known."""
+    from rmqctl.rocketmq.state.releases import KNOWN
+
+    return KNOWN
+
+
 class _Family:
     """What all of RocketMQ is called, and which releases of it are known."""
 
@@ -52,9 +59,7 @@ class _Family:
     def known(self, release: Release | None) -> Release | None:
         if release is None:
             return None
-        from rmqctl.rocketmq.state.releases import KNOWN
-
-        return release.among(KNOWN, "RocketMQ")
+        return release.among(releases(), "RocketMQ")
 
 
 class RocketMQFile(_Family, LoneFile):
@@ -120,6 +125,16 @@ class RocketMQ(_Family, Store):
     @property
     def size(self) -> int:
         return sum(f.size for f in self.files.log_files)
+
+    def topic_names(self) -> list[str]:
+        from rmqctl.rocketmq.state.config import known_topics
+
+        return known_topics(self.files)
+
+    def group_names(self) -> list[str]:
+        from rmqctl.rocketmq.query.lag import group_names
+
+        return group_names(self.files)
 
     def whole_records(self, file: str, stretches: Stretches | None) -> int | None:
         from rmqctl.rocketmq.repair.books import whole_records

@@ -136,8 +136,8 @@ _OF_OTHERS = (
 @pytest.mark.parametrize(
     ("verb", "own", "others"),
     [
-        ("recover", 102, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")),
-        ("verify", 125, ("rmqctl.rocketmq.verify.databases",)),
+        ("recover", 104, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")),
+        ("verify", 127, ("rmqctl.rocketmq.verify.databases",)),
     ],
 )
 def test_reading_commands_import_little(verb: str, own: int, others: tuple[str, ...], tmp_path: Path) -> None:

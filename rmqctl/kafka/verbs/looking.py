@@ -35,6 +35,7 @@ _PRODUCER_COLUMNS = (
     "last_timestamp",
     "current_txn_first_offset",
 )
+_MOST_READ_FOR_NAMES = 64 << 20
 _PENDING = "open-transaction"
 """An offset that a transaction commits once it ends: worth seeing, and nothing is wrong."""
 _LAG_COLUMNS = (
@@ -286,6 +287,16 @@ def lag(replicas: Replicas, *, group: str | None, topic: str | None) -> Answer:
 
     answer.rows = rows()
     return answer
+
+
+def group_names(replicas: Replicas) -> list[str]:
+    """Return the groups that committed an offset, sorted; none where so much log holds them that it takes long."""
+    logs = replicas.of(CONSUMER_OFFSETS)
+    if sum(max(file.size, 0) for log in logs for file in log.partition.logs) > _MOST_READ_FOR_NAMES:
+        return []
+    found = group_offsets(logs)
+    shared = share_states(replicas.of(SHARE_GROUP_STATE))
+    return sorted({key[0] for key in (*found.commits, *found.pending)} | {key.group for key in shared})
 
 
 def _consumer_rows(replicas: Replicas, found: GroupOffsets) -> Iterator[dict[str, Any]]:

@@ -195,6 +195,13 @@ def progress_of(started: RecoveredStore) -> Progress:
     return found
 
 
+def group_names(store: RocketMQStore) -> list[str]:
+    """Return the groups that stored an offset or are configured, sorted."""
+    configured = table(read_config(store, "subscriptionGroup.json").document, "subscriptionGroupTable")
+    stored = (*consumer_offsets(store), *stored_offsets(store))
+    return sorted({offset.group for offset in stored} | set(map(str, configured)))
+
+
 def lag_rows(started: RecoveredStore, group: str | None = None, topic: str | None = None) -> Iterator[LagRow]:
     """One row a group and queue, by group, topic and queue id; retry and dead-letter topics of a group included.
 
