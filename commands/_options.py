@@ -13,7 +13,7 @@ import click
 from commands import SEVERAL, _complete
 from commands._app import KINDS, Output, message
 from commands._guard import INCOMPLETE
-from commands._types import Instant, PropertyFilter, Regex, Release, Size, refuse
+from commands._types import Instant, Name, PropertyFilter, Regex, Release, Size, refuse
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import DEFAULT_MAX_BODY, Filters
 
@@ -193,10 +193,21 @@ _STORE = (
 )
 _STORE_KEYS = ("path", "commit_log", "broker_conf", "format")
 
-_FILTERS = (
-    click.option("--topic", shell_complete=_complete.topics, help="Messages of this topic."),
+
+def topic_option(text: str) -> Decorator:
+    """Add ``--topic`` with what it means to the command; gives ``topic``: names and patterns."""
+    return click.option("--topic", type=Name("topic"), multiple=True, shell_complete=_complete.topics, help=text)
+
+
+_FILTERS: tuple[Decorator, ...] = (
+    topic_option("Messages of this topic, or of those that 'Orders*' matches; repeatable."),
     click.option("--queue", type=click.IntRange(min=0), help="Messages of this queue id."),
-    click.option("--key", help="Messages with this among their keys."),
+    click.option(
+        "--key",
+        type=Name("key"),
+        multiple=True,
+        help="Messages with this, or what 'order-1*' matches, among their keys; repeatable.",
+    ),
     click.option("--tag", help="Messages with this tag."),
     click.option(
         "--property", "properties", type=PropertyFilter(), multiple=True, help="A property with this value; repeatable."

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from rmqctl.filters import Glob
 from rmqctl.release import Release as ReleaseNumber
 from rmqctl.text import SPANS, milliseconds_of, span_ms
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _POWERS = "_kmgtp"
+_WILD = frozenset("*?[")
 
 
 class Offset(click.IntRange):
@@ -188,6 +190,17 @@ class PropertyFilter(click.ParamType[tuple[str, str]]):
         if not (name and sign):
             self.fail(f"{value!r} is not of the form NAME=VALUE.", param, ctx)
         return name, content
+
+
+class Name(click.ParamType[str]):
+    """A name, or a pattern of names: ``Orders``, ``'Orders*'``, ``'Orders[12]'``; ``[*]`` is a star."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        return Glob(text) if _WILD & set(text) else text
 
 
 class Regex(click.ParamType[re.Pattern[bytes]]):

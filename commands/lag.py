@@ -6,20 +6,39 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._complete import groups, topics
-from commands._options import StoreOptions, as_found_option, as_release_option, output_option, store_options_with_paths
+from commands._complete import groups
+from commands._options import (
+    StoreOptions,
+    as_found_option,
+    as_release_option,
+    output_option,
+    store_options_with_paths,
+    topic_option,
+)
+from commands._types import Name
 from rmqctl.release import Release
 
 
 @click.command("lag")
 @store_options_with_paths
-@click.option("--group", shell_complete=groups, help="Only this consumer group.")
-@click.option("--topic", shell_complete=topics, help="Only this topic.")
+@click.option(
+    "--group",
+    type=Name("group"),
+    multiple=True,
+    shell_complete=groups,
+    help="Only this consumer group, or those that 'order*' matches; repeatable.",
+)
+@topic_option("Only this topic, or those that 'Orders*' matches; repeatable.")
 @as_release_option
 @as_found_option
 @output_option(tables=True)
 def command(
-    store: StoreOptions, group: str | None, topic: str | None, as_release: Release | None, as_found: bool, out: Output
+    store: StoreOptions,
+    group: tuple[str, ...],
+    topic: tuple[str, ...],
+    as_release: Release | None,
+    as_found: bool,
+    out: Output,
 ) -> None:
     """List consumer groups with their offset in each queue, and what they have not consumed yet.
 

@@ -106,12 +106,15 @@ def command(
 
 def _asked(words: tuple[str, ...], filters: Filters, *, scan: bool) -> tuple[str | None, str | None]:
     """Which of the words is the topic, None for any, and which the key, None for messages of a tag."""
-    topic, key = filters.topic, None if not words else words[-1]
+    wanted, key = filters.topics, None if not words else words[-1]
+    if not scan and (wanted.like or len(wanted.exact) > 1):
+        refuse("--topic", "is one whole name here, as the index holds hashes of topic and key; --scan takes patterns.")
+    topic = wanted.exact[0] if len(wanted.exact) == 1 and not wanted.like else None
     if len(words) == 2:
-        if topic is not None and topic != words[0]:
+        if wanted and topic != words[0]:
             refuse("--topic", f"is not the same as TOPIC, {words[0]}.")
         topic = words[0]
-    elif words and topic is None and not scan:
+    elif words and not wanted and not scan:
         topic, key = words[0], None
     if key == "" or (key is None and filters.tag is None):
         refuse("KEY", "is missing; give TOPIC and KEY, or TOPIC and --tag TAG.")

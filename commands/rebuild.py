@@ -15,7 +15,7 @@ from commands._apply import Manner, apply_options, propose
 from commands._complete import topics
 from commands._options import StoreOptions, as_release_option, output_option, owner_option, store_options
 from commands._spark import spark_options, started, working
-from commands._types import LocalPath, refuse
+from commands._types import LocalPath, Name, refuse
 
 if TYPE_CHECKING:
     from rmqctl.pipeline import Cluster
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 @click.option(
     "--topic",
     "topics",
+    type=Name("topic"),
     multiple=True,
     shell_complete=topics,
-    help="Only the queues, or partitions, of this topic; repeatable.",
+    help="Only the queues, or partitions, of this topic, or of those that 'Orders*' matches; repeatable.",
 )
 @click.option(
     "--into",

@@ -110,7 +110,11 @@ def _in_words(filters: FilterOptions) -> str:
     """Return the filters that are set, as the options that set them."""
     given = {field.name: getattr(filters, field.name) for field in fields(filters)}
     set_ = {name: value for name, value in given.items() if value not in {None, False, ()} and value != []}
-    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in set_.items())
+    return " ".join(
+        f"--{name.replace('_', '-')} {one}"
+        for name, value in set_.items()
+        for one in (value if isinstance(value, tuple) else (value,))
+    )
 
 
 def _show(stats: Stats, out: Output, by: tuple[str, ...]) -> None:

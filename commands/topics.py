@@ -6,17 +6,16 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._complete import topics
-from commands._options import StoreOptions, as_found_option, output_option, store_options_with_paths
+from commands._options import StoreOptions, as_found_option, output_option, store_options_with_paths, topic_option
 
 
 @click.command("topics")
 @store_options_with_paths
 @click.option("--by-topic", is_flag=True, help="One row a topic, its queues added up.")
-@click.option("--topic", shell_complete=topics, help="Only this topic.")
+@topic_option("Only this topic, or those that 'Orders*' matches; repeatable.")
 @as_found_option
 @output_option(tables=True)
-def command(store: StoreOptions, by_topic: bool, topic: str | None, as_found: bool, out: Output) -> None:
+def command(store: StoreOptions, by_topic: bool, topic: tuple[str, ...], as_found: bool, out: Output) -> None:
     """List queues with their smallest and next offset, messages, bytes, first and last store time.
 
     Offsets are those that a broker of the store's release answers once it has started on the store, as

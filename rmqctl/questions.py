@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from rmqctl.answer import DRY_RUN, Answer, HexAnswer, Intent, Proposal
 from rmqctl.errors import WrongUsage
-from rmqctl.filters import Filters, Rendering, asked_time
+from rmqctl.filters import Filters, Named, Rendering, asked_time
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -135,7 +135,7 @@ class Topics(Question[Answer]):
     """See :meth:`rmqctl.store.Store.topics`."""
 
     verb: ClassVar[str] = "topics"
-    topic: str | None = None
+    topic: Named = None
     by_topic: bool = False
     as_found: bool = field(default=False, metadata=rocketmq(_AS_FOUND))
 
@@ -145,8 +145,8 @@ class Lag(Question[Answer]):
     """See :meth:`rmqctl.store.Store.lag`."""
 
     verb: ClassVar[str] = "lag"
-    group: str | None = None
-    topic: str | None = None
+    group: Named = None
+    topic: Named = None
     as_release: Release | None = None
     as_found: bool = field(default=False, metadata=rocketmq(_AS_FOUND))
 

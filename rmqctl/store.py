@@ -15,7 +15,7 @@ from rmqctl import questions
 from rmqctl.answer import DRY_RUN, Answer, HexAnswer, Intent, Proposal
 from rmqctl.errors import Refused, StoreInUse, WrongUsage
 from rmqctl.files.tree import Tree
-from rmqctl.filters import Filters, Rendering, bound
+from rmqctl.filters import Filters, Named, Names, Rendering, bound
 from rmqctl.questions import EVERYTHING, PLAIN, Question
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class Store(Asked):
         """
         return self.ask(questions.Verify(level, cross, processes, as_release, notes, share))
 
-    def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
+    def topics(self, *, topic: Named = None, by_topic: bool = False, as_found: bool = False) -> Answer:
         """List queues or partitions with offsets, messages, bytes and times.
 
         Args:
@@ -288,8 +288,8 @@ class Store(Asked):
     def lag(
         self,
         *,
-        group: str | None = None,
-        topic: str | None = None,
+        group: Named = None,
+        topic: Named = None,
         as_release: Release | None = None,
         as_found: bool = False,
     ) -> Answer:
@@ -498,13 +498,15 @@ class Store(Asked):
 
         Args:
             parts: ``queues``, ``index``, ``checkpoint``, or what else a family derives; none: those that are usual.
-            topics: only what belongs to these topics.
+            topics: only what belongs to these topics; a pattern stands for those of :meth:`topic_names`.
             into: write there and leave the store alone.
             owner: ``USER[:GROUP]`` whom the files in ``into`` belong to; None: the owner of the store.
             share: RocketMQ: does the work elsewhere, see `rmqctl.pipeline`.
         """
         return self.ask(
-            questions.Rebuild(frozenset(parts), tuple(topics), into, owner, processes, as_release, share, intent)
+            questions.Rebuild(
+                frozenset(parts), self._known_topics(topics), into, owner, processes, as_release, share, intent
+            )
         )
 
     def offsets(
@@ -538,6 +540,20 @@ class Store(Asked):
 
         choice = Choice(action, tuple(groups), tuple(topics), queue, to, to_group, source, keep)
         return self.ask(questions.Offsets(choice, only_replica, intent))
+
+    def _known_topics(self, topics: Sequence[str]) -> tuple[str, ...]:
+        """Return topics with those that patterns stand for.
+
+        Raises:
+            WrongUsage: a pattern stands for none.
+        """
+        wanted = Names.of(topics)
+        if not wanted.like:
+            return wanted.exact
+        names = self.topic_names()
+        for pattern in Names((), wanted.like).unmet(names):
+            raise WrongUsage("--topic", f"{pattern!s} matches no topic of {self.root}.")
+        return wanted.among(names)
 
     def salvage(
         self,

@@ -395,6 +395,7 @@ class Wanted(Protocol):
 
     @property
     def topics(self) -> tuple[str, ...]: ...
+    def includes_topic(self, topic: Any) -> bool: ...
     @property
     def queue_id(self) -> int | None: ...
     @property
@@ -424,8 +425,8 @@ def _topic(wanted: Any, one: Condition) -> Any:
     values = one.value if one.operation == "in" else (one.value,)
     if one.operation not in {"=", "in"} or any(not isinstance(v, str) or v.startswith("base64:") for v in values):
         return wanted
-    kept = tuple(value for value in values if not wanted.topics or value in wanted.topics)
-    return replace(wanted, topics=kept) if kept else wanted
+    kept = tuple(filter(wanted.includes_topic, values))
+    return replace(wanted, topics=kept, topic_like=()) if kept else wanted
 
 
 def _queue(wanted: Any, one: Condition) -> Any:

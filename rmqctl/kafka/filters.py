@@ -9,7 +9,7 @@ import numpy as np
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.errors import WrongUsage
-from rmqctl.filters import Filters
+from rmqctl.filters import Filters, Names
 from rmqctl.kafka.directory.directory import Partition
 from rmqctl.kafka.log.block import Block, Flags
 from rmqctl.kafka.log.records import Records
@@ -33,7 +33,7 @@ class Wanted:
     def looks_into_records(self) -> bool:
         """Whether records must be decoded to choose."""
         f = self.filters
-        return f.key is not None or bool(f.properties) or f.grep is not None or self._is_by_time
+        return bool(f.keys) or bool(f.properties) or f.grep is not None or self._is_by_time
 
     @property
     def _is_by_time(self) -> bool:
@@ -46,10 +46,10 @@ class Wanted:
 
     def includes_partition(self, partition: Partition | None) -> bool:
         """Whether a partition's records are wanted at all."""
-        topic, queue = self.filters.topic, self.filters.queue
+        topics, queue = self.filters.topics, self.filters.queue
         if partition is None:
-            return topic is None and queue is None
-        return topic in {None, partition.topic} and queue in {None, partition.partition}
+            return not topics and queue is None
+        return topics.include(partition.topic) and queue in {None, partition.partition}
 
     def batches(self, block: Block) -> Flags:
         """Batches that may hold wanted records, by their headers, shape (n,)."""
@@ -78,8 +78,10 @@ class Wanted:
                 wanted &= column >= low
             if high is not None:
                 wanted &= column < high
-        if f.key is not None:
-            _narrow(wanted, records.key_size == len(_encoded(f.key)), lambda i: records.key(i) == _encoded(f.key))
+        if keys := f.keys:
+            exact = set(map(_encoded, keys.exact))
+            sizes = np.isin(records.key_size, [len(key) for key in exact]) if not keys.like else records.key_size >= 0
+            _narrow(wanted, sizes, lambda i: _is_one_of(records.key(i), exact, keys))
         for name, value in f.properties:
             pair = _encoded(name), _encoded(value)
             _narrow(wanted, records.header_count > 0, lambda i, pair=pair: pair in records.headers_of(i))
@@ -93,11 +95,11 @@ class Wanted:
         f = self.filters
         if row["kind"] == "finding":
             return True
-        if f.damaged or f.key is not None or f.properties or f.grep is not None:
+        if f.damaged or f.keys or f.properties or f.grep is not None:
             return False
         offset, time = row.get("offset"), row.get("timestamp", row.get("last_timestamp"))
         return (
-            (f.topic is None or row.get("topic") == f.topic)
+            f.topics.include(row.get("topic"))
             and (f.queue is None or row.get("partition") == f.queue)
             and _within(offset, f.from_offset, f.to_offset)
             and _within(time, f.after, f.before)
@@ -109,6 +111,12 @@ def _narrow(wanted: Flags, cheap: Flags, test: Any) -> None:
     wanted &= cheap
     for index in np.flatnonzero(wanted).tolist():
         wanted[index] = test(index)
+
+
+def _is_one_of(key: bytes | None, exact: set[bytes], keys: Names) -> bool:
+    if key is None:
+        return False
+    return key in exact or bool(keys.like and keys.include(key.decode("utf-8", "surrogateescape")))
 
 
 def _encoded(value: str | None) -> bytes:

@@ -78,7 +78,7 @@ def test_values_of_every_kind(config: Path, rmqctl: Rmqctl, tmp_path: Path) -> N
     ("text", "said"),
     [
         ("outpt = 1", "outpt in {} sets nothing; did you mean output?"),
-        ("[dump]\nlimitt = 1", "limitt in [dump] of {} sets nothing; did you mean limit?"),
+        ("[dump]\nlimitt = 1", "limitt in [dump] of {} sets nothing; did you mean limit"),
         ("[dump]\nas_release = '5'", "as_release in [dump] of {} sets nothing; did you mean as-release?"),
         ("[dump]\nlimit = 'x'", "dump.limit in {}: 'x' is not a valid integer range."),
         ("[dump]\nlimit = 0", "dump.limit in {}: 0 is not in the range x>=1."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -47,8 +48,15 @@ def chosen(**wanted: Any) -> list[int]:
 def _keeps(row: Row, wanted: dict[str, Any]) -> bool:
     """What the filters say, by the row alone."""
     messages = [row, *row.get("inner", [])]
+    either = {"topics", "topic_like"} & wanted.keys()
+    if either and not any(_is_one(row["topic"], name, wanted[name]) for name in either):
+        return False
+    either = {"keys", "key_like"} & wanted.keys()
+    parts = [part for m in messages for part in (*m["keys"], m["unique_key"]) if part]
+    if either and not any(_is_one(part, name, wanted[name]) for name in either for part in parts):
+        return False
+    wanted = {name: value for name, value in wanted.items() if not name.startswith(("topic", "keys", "key_like"))}
     tests = {
-        "topics": lambda value: row["topic"] in value,
         "queue_id": lambda value: row["queue_id"] == value,
         "key": lambda value: any(value in [*m["keys"], m["unique_key"]] for m in messages),
         "tag": lambda value: any(m["tags"] == value for m in messages),
@@ -60,6 +68,18 @@ def _keeps(row: Row, wanted: dict[str, Any]) -> bool:
         "grep": lambda value: value.search(raw(row["body"])) is not None,
     }
     return all(tests[name](value) for name, value in wanted.items())
+
+
+def _is_one(text: str, kind: str, names: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(text, name) if kind.endswith("_like") else text == name for name in names)
+
+
+def patterns(names: list[str]) -> st.SearchStrategy[tuple[str, ...]]:
+    """Patterns that match some of the names: a beginning, an end, one character left open."""
+    one = st.sampled_from(names).flatmap(
+        lambda name: st.sampled_from([f"{name[:3]}*", f"*{name[-2:]}", f"?{name[1:]}", f"[{name[0]}]*", "*", "none*"])
+    )
+    return st.lists(one, min_size=1, max_size=2).map(tuple)
 
 
 def some(name: str) -> st.SearchStrategy[Any]:
@@ -76,6 +96,9 @@ def wishes() -> st.SearchStrategy[dict[str, Any]]:
         optional={
             "topics": st.lists(some("topic"), min_size=1, max_size=3).map(tuple),
             "queue_id": some("queue_id"),
+            "topic_like": patterns(sorted({row["topic"] for row in every()})),
+            "keys": st.lists(st.sampled_from([*keys, "none"]) | some("unique_key"), min_size=1, max_size=3).map(tuple),
+            "key_like": patterns(keys),
             "key": st.sampled_from([*keys, "none", "k"]) | some("unique_key"),
             "tag": some("tags"),
             "properties": st.lists(st.sampled_from(pairs), min_size=1, max_size=2).map(tuple),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import orjson
@@ -13,7 +12,7 @@ import orjson
 from rmqctl import questions
 from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section, TableLayout, within_one_file
 from rmqctl.errors import WrongUsage
-from rmqctl.filters import Filters, Rendering
+from rmqctl.filters import Filters, Glob, Rendering, did_you_mean
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.directory import LogDirectories, LogFile, Partition, read_partition
 from rmqctl.kafka.directory.file_names import FileKind
@@ -317,11 +316,12 @@ class _Run:
 
     def _unknown_topic(self) -> str:
         topics = {partition.topic for partition in self.logs.partitions}
-        wanted = self.filters.topic
-        if wanted is None or wanted in topics:
+        unmet = self.filters.topics.unmet(topics)
+        if not unmet:
             return ""
-        hint = get_close_matches(wanted, sorted(topics), n=3)
-        return f"; there is no topic {wanted} here" + (f"; did you mean {' or '.join(hint)}?" if hint else "")
+        if isinstance(unmet[0], Glob):
+            return f"; no topic here matches {unmet[0]}"
+        return f"; there is no topic {unmet[0]} here{did_you_mean(unmet[0], sorted(topics))}"
 
 
 # --- tables -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties
+from rmqctl.filters import ALL, Names
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, Partition
 from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
 from rmqctl.kafka.directory.releases import COMPARED, KNOWN, Evidence, evidence, release_range
@@ -102,10 +103,13 @@ class Replicas:
         """The partitions that clients can ask for: all but the metadata log."""
         return [log for log in self.all if not log.partition.is_metadata_log]
 
-    def pointed_at(self, topic: str | None) -> list[PartitionLog]:
-        """Those of them, or those of a topic, that the user's path names: all for the root."""
+    def pointed_at(self, topics: Names = ALL) -> list[PartitionLog]:
+        """Those of them, or those of some topics, that the user's path names: all for the root. The metadata log is
+        there for those who name it.
+        """
         named = {id(partition) for partition in self.place.selected}
-        return [log for log in (self.served if topic is None else self.of(topic)) if id(log.partition) in named]
+        chosen = (log for log in self.all if not log.partition.is_metadata_log or log.partition.topic in topics.exact)
+        return [log for log in chosen if id(log.partition) in named and topics.include(log.partition.topic)]
 
     def of(self, topic: str) -> list[PartitionLog]:
         """Return the partitions of a topic, by number."""

@@ -19,7 +19,7 @@ import numpy as np
 from formats.kafka.record_batch import HEADER_SIZE
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Tree
-from rmqctl.filters import Filters
+from rmqctl.filters import Filters, Names
 from rmqctl.kafka.directory.directory import LogFile, Segment
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.log.block import Block, Ints
@@ -40,7 +40,7 @@ class KafkaFilter:
     """Which records are wanted; see :class:`rmqctl.filters.Filters`.
 
     Attributes:
-        topics: the topic is one of these.
+        topics, topic_like: the topic is one of these, or one of these patterns matches it.
         queue_id: the number of the partition.
         from_offset, to_offset: bounds of the record's offset, ``to_offset`` exclusive.
         rest: filters on what a record says; those above are not set in it.
@@ -53,6 +53,7 @@ class KafkaFilter:
     from_offset: int | None = None
     to_offset: int | None = None
     rest: Filters = field(default_factory=Filters)
+    topic_like: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, filters: Filters) -> KafkaFilter:
@@ -60,14 +61,18 @@ class KafkaFilter:
         rest = replace(
             filters, topic=None, queue=None, limit=None, after=None, before=None, from_offset=None, to_offset=None
         )
-        topics = () if filters.topic is None else (filters.topic,)
+        topics = filters.topics
         bounds = (filters.after, filters.before, filters.from_offset, filters.to_offset)
-        return cls(topics, filters.queue, *bounds, rest)
+        return cls(topics.exact, filters.queue, *bounds, rest, topics.like)
 
     def includes(self, log: PartitionLog) -> bool:
         """Whether records of a partition are wanted."""
         topic, number = log.partition.topic, log.partition.partition
-        return (not self.topics or topic in self.topics) and self.queue_id in {None, number}
+        return self.includes_topic(topic) and self.queue_id in {None, number}
+
+    def includes_topic(self, topic: str) -> bool:
+        """Whether records of a topic are wanted."""
+        return Names(self.topics, self.topic_like).include(topic)
 
     def within(self, low: int, high: int) -> Wanted:
         """Return the tests for batches and records between two offsets, the upper one exclusive."""

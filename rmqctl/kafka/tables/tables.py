@@ -137,7 +137,7 @@ def _topics(options: KafkaOptions) -> Rows:
     rows = looking.topics(options.replicas(), topic=None, by_topic=False).rows
     wanted = options.wanted
     for row in filter(None, rows):
-        if (not wanted.topics or row["topic"] in wanted.topics) and wanted.queue_id in {None, row["partition"]}:
+        if wanted.includes_topic(row["topic"]) and wanted.queue_id in {None, row["partition"]}:
             yield row
 
 

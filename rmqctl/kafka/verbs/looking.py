@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from rmqctl.answer import Answer, Row
+from rmqctl.filters import Glob, Named, Names, did_you_mean
 from rmqctl.kafka.findings.log import BATCH_ROOM
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.state.internal_topics import GroupOffsets, Transaction, group_offsets, share_states, transactions
@@ -94,24 +94,27 @@ def no_topic(replicas: Replicas, topic: str | None) -> str:
     """Why nothing was found for a topic."""
     if topic is None:
         return "no partition is there"
-    hint = get_close_matches(topic, replicas.topics, n=3)
-    return f"no partition of topic {topic} is here" + (f"; did you mean {' or '.join(hint)}?" if hint else "")
+    if isinstance(topic, Glob):
+        return f"no partition of a topic that matches {topic} is here"
+    return f"no partition of topic {topic} is here{did_you_mean(topic, replicas.topics)}"
 
 
 # --- topics -----------------------------------------------------------------------------------------------
 
 
-def topics(replicas: Replicas, *, topic: str | None, by_topic: bool) -> Answer:
+def topics(replicas: Replicas, *, topic: Named, by_topic: bool) -> Answer:
     """List partitions, or topics with their partitions added up."""
+    wanted = Names.of(topic)
     answer = begin_served(replicas, Answer(columns=None if by_topic else _TOPIC_COLUMNS))
 
     def rows() -> Iterator[Row]:
-        chosen = replicas.pointed_at(topic)
+        chosen = replicas.pointed_at(wanted)
         found = (_topic_row(replicas, log, answer) for log in chosen)
         yield from _by_topic(found) if by_topic else found
-        if not chosen:
+        unmet = wanted.unmet({log.partition.topic for log in chosen})
+        if unmet or not chosen:
             answer.is_no = True
-            answer.remark(no_topic(replicas, topic))
+            answer.remarks += [no_topic(replicas, name) for name in unmet] or [no_topic(replicas, None)]
 
     answer.rows = rows()
     return answer
@@ -160,7 +163,7 @@ def producers(replicas: Replicas, topic: str | None, partition: int | None) -> A
     answer = begin_served(replicas, Answer(columns=_PRODUCER_COLUMNS))
 
     def rows() -> Iterator[Row]:
-        chosen = [log for log in replicas.pointed_at(topic) if partition in {None, log.partition.partition}]
+        chosen = [log for log in replicas.pointed_at(Names.of(topic)) if partition in {None, log.partition.partition}]
         count = 0
         for log in chosen:
             for row in log.replayed.producers.rows():
@@ -271,19 +274,21 @@ def _say_how_to_abort(who: str, open_in: dict[tuple[str, int], int], answer: Ans
 # --- lag --------------------------------------------------------------------------------------------------
 
 
-def lag(replicas: Replicas, *, group: str | None, topic: str | None) -> Answer:
+def lag(replicas: Replicas, *, group: Named, topic: Named) -> Answer:
     """List groups with the offsets they committed, and what they have not consumed."""
+    groups, topics = Names.of(group), Names.of(topic)
     answer = begin_served(replicas, Answer(columns=_LAG_COLUMNS))
 
     def rows() -> Iterator[Row]:
         found = group_offsets(replicas.of(CONSUMER_OFFSETS))
         every = [*_consumer_rows(replicas, found), *_share_rows(replicas)]
         every.sort(key=lambda row: (row["group"], row["topic"], row["partition"]))
-        shown = [r for r in every if group in {None, r["group"]} and topic in {None, r["topic"]}]
+        shown = [r for r in every if groups.include(r["group"]) and topics.include(r["topic"])]
         yield from shown
-        answer.is_no = not shown or any(row["anomaly"] not in {None, _PENDING} for row in shown)
-        if not shown:
-            answer.remark(_no_offset(every, group, topic))
+        unmet = groups.unmet({row["group"] for row in shown}) + topics.unmet({row["topic"] for row in shown})
+        answer.is_no = not shown or bool(unmet) or any(row["anomaly"] not in {None, _PENDING} for row in shown)
+        if not shown or unmet:
+            answer.remarks += _no_offset(every, groups, topics)
 
     answer.rows = rows()
     return answer
@@ -351,14 +356,12 @@ def _anomaly(replicas: Replicas, topic: str, log: PartitionLog | None, offset: i
     return "before-start" if offset < log.replayed.log_start_offset else None
 
 
-def _no_offset(rows: list[dict[str, Any]], group: str | None, topic: str | None) -> str:
+def _no_offset(rows: list[dict[str, Any]], group: Names, topic: Names) -> list[str]:
+    """Say which names no committed offset has, else why there is none."""
     if not rows:
-        return "no offset is committed: no partition of __consumer_offsets is here, or it holds none"
-    for word, name in (("group", group), ("topic", topic)):
+        return ["no offset is committed: no partition of __consumer_offsets is here, or it holds none"]
+    said = []
+    for word, wanted in (("group", group), ("topic", topic)):
         names = sorted({row[word] for row in rows})
-        if name is not None and name not in names:
-            hint = get_close_matches(name, names, n=3)
-            return f"no offset is committed for {word} {name}" + (
-                f"; did you mean {' or '.join(hint)}?" if hint else ""
-            )
-    return f"group {group} has no offset in topic {topic}"
+        said += [f"no offset is committed for {word} {name}{did_you_mean(name, names)}" for name in wanted.unmet(names)]
+    return said or [f"{group.said('group')} has no offset in {topic.said('topic')}"]

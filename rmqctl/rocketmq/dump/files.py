@@ -410,6 +410,6 @@ def _rows(path: str, family: str, row: tuple[bytes, bytes], decode: Decoder) -> 
 
 def _prefixes(path: str, wanted: Filter) -> list[bytes]:
     """Return what the keys to be read begin with."""
-    if path not in (QUEUES, SEPARATE_QUEUES) or not wanted.topics:
+    if path not in (QUEUES, SEPARATE_QUEUES) or not wanted.topics or wanted.topic_like:
         return [b""]
     return [rocksdb.topic_prefix(topic.encode("utf-8", "surrogateescape")) for topic in wanted.topics]

@@ -19,9 +19,10 @@ from formats.rocketmq.index import index_key, key_hash, tag_index_key
 from formats.rocketmq.message import SysFlag
 from formats.rocketmq.properties import split_properties
 from formats.text import java_hash
-from rmqctl.filters import DEFAULT_MAX_BODY, Filters
+from rmqctl.errors import WrongUsage
+from rmqctl.filters import DEFAULT_MAX_BODY, Filters, Names
 from rmqctl.rocketmq.log.block import Block, Ints, by_variant, gather, head_sizes
-from rmqctl.rocketmq.log.columns import Texts, rows_of
+from rmqctl.rocketmq.log.columns import TextIds, Texts, rows_of, topic_numbers
 from rmqctl.rocketmq.log.record import inner_messages, open_body
 
 _KEYS, _TAGS, _UNIQUE_KEY = b"KEYS", b"TAGS", b"UNIQ_KEY"
@@ -29,8 +30,8 @@ Flags = npt.NDArray[np.bool_]
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _WORD = 8
 _V2_SHIFT = 2  # bit of Block.variant
-_SAME = ("key", "tag", "properties", "after", "before", "from_offset", "to_offset", "grep", "damaged")
-_CONTENT = ("topics", "queue_id", "key", "tag", "properties", "after", "before", "grep")
+_SAME = ("tag", "properties", "after", "before", "from_offset", "to_offset", "grep", "damaged")
+_CONTENT = ("topics", "topic_like", "queue_id", "key", "key_like", "tag", "properties", "after", "before", "grep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,10 @@ class Filter:
     """The common filters; a record passes when every one that is set holds.
 
     Attributes:
-        topics: the topic is one of these.
+        topics, topic_like: the topic is one of these, or one of these patterns matches it.
         queue_id: the number of its queue.
         key: one part of KEYS, or UNIQ_KEY, equals this.
+        keys, key_like: one of them is one of these, or one of these patterns matches it.
         tag: TAGS equals this.
         properties: each name has this value.
         after, before: bounds of the store time in epoch ms, ``after`` inclusive, ``before`` exclusive.
@@ -65,6 +67,9 @@ class Filter:
     damaged: bool = False
     strict: bool = False
     max_body: int = DEFAULT_MAX_BODY
+    topic_like: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    key_like: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, filters: Filters, *, strict: bool = False, max_body: int = DEFAULT_MAX_BODY) -> Filter:
@@ -74,9 +79,17 @@ class Filter:
             strict: read properties as brokers up to 4.9.0 do.
             max_body: bytes that a compressed body may grow to.
         """
-        topics = (filters.topic,) if filters.topic is not None else ()
+        topics, keys = filters.topics, filters.keys
         same = {name: getattr(filters, name) for name in _SAME}
-        return cls(topics, filters.queue, strict=strict, max_body=max_body, **same)
+        if len(keys.exact) == 1 and not keys.like:
+            same |= {"key": keys.exact[0]}
+        else:
+            same |= {"keys": keys.exact, "key_like": keys.like}
+        return cls(topics.exact, filters.queue, strict=strict, max_body=max_body, topic_like=topics.like, **same)
+
+    def includes_topic(self, topic: str | None) -> bool:
+        """Whether messages of a topic are wanted."""
+        return Names(self.topics, self.topic_like).include(topic)
 
     @property
     def looks_at_content(self) -> bool:
@@ -87,7 +100,7 @@ class Filter:
         """Rows of the block that pass, ascending; None when all do, as nothing is asked of a record."""
         rows = self._by_header(block)
         wanted = self._pair_bytes()
-        if wanted:
+        if wanted or self._names_of_keys:
             rows = _all_rows(block) if rows is None else rows
             rows = rows[self._by_properties(block, rows, wanted)]
         if self.grep is not None:
@@ -110,7 +123,7 @@ class Filter:
         """
         if not self.looks_at_content:
             return True
-        other_topic = bool(self.topics) and topic is not None and topic not in self.topics
+        other_topic = topic is not None and not self.includes_topic(topic)
         other_queue = None not in {self.queue_id, queue_id} and self.queue_id != queue_id
         return self.damaged and not other_topic and not other_queue
 
@@ -124,22 +137,33 @@ class Filter:
         return not self.damaged and all(self._row_tests(row))
 
     def _row_tests(self, row: Mapping[str, Any]) -> Iterator[bool]:
-        hashed = row["kind"] == "index_entry" and (self.key is not None or self.tag is not None)
+        by_key = self.key is not None or bool(self._names_of_keys)
+        hashed = row["kind"] == "index_entry" and (by_key or self.tag is not None)
         if hashed:
             yield row["key_hash"] in self._index_hashes()
-        elif self.key is not None:
+        elif by_key:
             yield False
         elif self.tag is not None:
             yield row.get("tags_code") == java_hash(self.tag)
         yield not (self.properties or self.grep)
-        yield hashed or not self.topics or row.get("topic") in self.topics
+        yield hashed or self.includes_topic(row.get("topic"))
         yield self.queue_id is None or row.get("queue_id") == self.queue_id
         yield _within(row.get("store_timestamp"), self.after, self.before)
         yield _within(row.get("physical_offset"), self.from_offset, self.to_offset)
 
     def _index_hashes(self) -> set[int]:
-        """Return what an index file may hold for the key and the tag in any of the topics."""
-        keys = [index_key(topic, self.key) for topic in self.topics if self.key is not None]
+        """Return what an index file may hold for the keys and the tag in any of the topics.
+
+        Raises:
+            WrongUsage: they are patterns, and an index file has only hashes.
+        """
+        for option, like in (("--topic", self.topic_like), ("--key", self.key_like)):
+            if like:
+                raise WrongUsage(
+                    option, f"is the pattern {like[0]!r}, and an index file holds hashes; give whole names."
+                )
+        wanted = self.keys if self.key is None else (self.key,)
+        keys = [index_key(topic, key) for topic in self.topics for key in wanted]
         tags = [tag_index_key(topic, self.tag) for topic in self.topics if self.tag is not None]
         return {key_hash(text) for text in keys + tags}
 
@@ -153,7 +177,7 @@ class Filter:
             rows = rows if good.all() else _narrow(rows, good)
         if self.queue_id is not None:
             rows = _narrow(rows, (block["queue_id"] if rows is None else block["queue_id"][rows]) == self.queue_id)
-        if self.topics:
+        if self.topics or self.topic_like:
             rows = self._by_topic(block, rows)
         return rows
 
@@ -175,9 +199,14 @@ class Filter:
 
     def _by_topic(self, block: Block, rows: Ints | None) -> Ints:
         sizes = block.topic_size if rows is None else block.topic_size[rows]
-        found = [
-            _with_topic(block, _narrow(rows, sizes == len(text)), text) for text in set(map(_encoded, self.topics))
-        ]
+        topics = set(map(_encoded, self.topics))
+        if self.topic_like:
+            ids = TextIds()
+            topic_numbers(block if rows is None else block.take(rows), ids)
+            topics = {text for text in ids.texts if self.includes_topic(_decoded(text))}
+        found = [_with_topic(block, _narrow(rows, sizes == len(text)), text) for text in topics]
+        if not found:
+            return np.zeros(0, np.int64)
         return found[0] if len(found) == 1 else np.sort(np.concatenate(found))
 
     # --- tests on properties and bodies -------------------------------------------------------
@@ -196,7 +225,7 @@ class Filter:
         if not len(rows):
             return rows
         texts = Texts.of(block.data, block.properties_at[rows], block.properties_size[rows])
-        longest = max(wanted, key=len)
+        longest = max(wanted, key=len, default=b"")
         places = _holding(texts.data.tobytes(), texts.start, longest) if longest else np.arange(len(rows))
         passed = [i for i in places.tolist() if self._text_passes(texts[i])]
         batches = np.flatnonzero((block["sys_flag"][rows] & _INNER_BATCH) != 0).tolist()
@@ -219,9 +248,17 @@ class Filter:
             key = _encoded(self.key)
             if not key or (key != pairs.get(_UNIQUE_KEY) and key not in pairs.get(_KEYS, b"").split(b" ")):
                 return False
+        if names := self._names_of_keys:
+            parts = [pairs.get(_UNIQUE_KEY, b""), *pairs.get(_KEYS, b"").split(b" ")]
+            if not any(part and names.include(_decoded(part)) for part in parts):
+                return False
         if self.tag is not None and pairs.get(_TAGS) != _encoded(self.tag):
             return False
         return all(pairs.get(_encoded(name)) == _encoded(value) for name, value in self.properties)
+
+    @property
+    def _names_of_keys(self) -> Names:
+        return Names(self.keys, self.key_like)
 
     def _body_matches(self, block: Block, row: int) -> bool:
         body = _body(block, row, self.max_body)
@@ -244,6 +281,10 @@ def _within(value: int | None, low: int | None, high: int | None) -> bool:
 def _encoded(text: str) -> bytes:
     """Text of the command line as the bytes that stand in a record."""
     return text.encode("utf-8", "surrogateescape")
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")
 
 
 def _all_rows(block: Block) -> Ints:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmqctl.filters import ALL, Names
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.steps import TraceStep
@@ -202,7 +203,7 @@ def group_names(store: RocketMQStore) -> list[str]:
     return sorted({offset.group for offset in stored} | set(map(str, configured)))
 
 
-def lag_rows(started: RecoveredStore, group: str | None = None, topic: str | None = None) -> Iterator[LagRow]:
+def lag_rows(started: RecoveredStore, group: Names = ALL, topic: Names = ALL) -> Iterator[LagRow]:
     """One row a group and queue, by group, topic and queue id; retry and dead-letter topics of a group included.
 
     Args:
@@ -223,12 +224,12 @@ class _Lag:
         self.now = log_end(started.store).store_timestamp
         self.configured = self._configured()
 
-    def rows(self, group: str | None, topic: str | None) -> Iterator[LagRow]:
+    def rows(self, group: Names, topic: Names) -> Iterator[LagRow]:
         wanted = set(self.progress.offsets)
         for name in self.progress.groups:
             wanted |= {(name, own) for own in (RETRY + name, DEAD + name) if queues_of_topic(self.started, own)}
         for pair in sorted(wanted):
-            if group in (None, pair[0]) and topic in (None, pair[1]):
+            if group.include(pair[0]) and topic.include(pair[1]):
                 yield from self._topic(*pair)
 
     def _topic(self, group: str, topic: str) -> Iterator[LagRow]:

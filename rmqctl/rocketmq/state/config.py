@@ -22,6 +22,7 @@ from formats.rocketmq.rocksdb_config import DATA_VERSION_KEY
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import MissingExtra, RmqctlError
 from rmqctl.files.tree import read_all
+from rmqctl.filters import did_you_mean as near_names
 from rmqctl.rocketmq.store.databases import (
     CONFIG_V2,
     GROUPS_V1,
@@ -345,9 +346,6 @@ def is_own_topic(topic: str) -> bool:
     return is_made_at_start(topic) or topic.startswith(_MADE_FOR_GROUPS)
 
 
-_NEAREST = 3
-
-
 def known_topics(store: RocketMQStore) -> list[str]:
     """Names of queues and of topics.json, sorted; none of a database of queues that cannot be read.
 
@@ -374,19 +372,8 @@ def _in_database(store: RocketMQStore) -> set[str]:
         return set()
 
 
-def nearest(name: str, names: list[str]) -> list[str]:
-    """Up to three names that a user may have meant, best first."""
-    from difflib import get_close_matches
-
-    same = [n for n in names if n.casefold() == name.casefold() or name.casefold() in n.casefold()]
-    return (same + [n for n in get_close_matches(name, names, _NEAREST, 0.6) if n not in same])[:_NEAREST]
-
-
 def did_you_mean(name: str, names: list[str], root: str) -> str:
     """Return the end of a sentence that says the topic is unknown: the nearest names, or how to list all of
     the store at ``root``.
     """
-    found = nearest(name, names)
-    if found:
-        return "; did you mean " + " or ".join(found) + "?"
-    return f"; type: rmqctl topics {root} --by-topic"
+    return near_names(name, names) or f"; type: rmqctl topics {root} --by-topic"

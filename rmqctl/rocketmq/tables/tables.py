@@ -103,7 +103,7 @@ class TopicTable:
 
     def _wants(self, topic: str, queue_id: int) -> bool:
         wanted = self.options.wanted
-        return (not wanted.topics or topic in wanted.topics) and wanted.queue_id in {None, queue_id}
+        return wanted.includes_topic(topic) and wanted.queue_id in {None, queue_id}
 
 
 def _timed(row: Row) -> Row:

@@ -89,7 +89,7 @@ class UnitTable:
 
     def _wants(self, topic: str, queue_id: int) -> bool:
         wanted = self.options.wanted
-        return (not wanted.topics or topic in wanted.topics) and wanted.queue_id in {None, queue_id}
+        return wanted.includes_topic(topic) and wanted.queue_id in {None, queue_id}
 
     def read(self, part: list[UnitFile]) -> Iterator[pa.RecordBatch]:
         """Yield the units of some files; zeros are room and left out."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl import questions
 from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section, within_one_file
 from rmqctl.errors import WrongUsage
-from rmqctl.filters import Filters, Rendering
+from rmqctl.filters import Filters, Glob, Names, Rendering
 from rmqctl.release import Release
 from rmqctl.rocketmq.dump.dump import Dump
 from rmqctl.rocketmq.dump.sources import Request, configured_index, identify, selected_files
@@ -128,21 +128,24 @@ def _finish(found: Found, dump: Dump, filters: Filters, answer: Answer, *, follo
         answer.remark(f"damage in {places} is not shown because of the filters; see it with --damaged")
     nothing = not outcome.rows and not filters.is_empty and not filters.damaged and not follow
     if nothing:
-        answer.remark(f"nothing matched the filters{_unknown_topic(found, filters.topic)}")
+        answer.remark(f"nothing matched the filters{_unknown_topic(found, filters.topics)}")
     answer.is_no = answer.is_no or bool(outcome.damage) or nothing
 
 
-def _unknown_topic(found: Found, topic: str | None) -> str:
+def _unknown_topic(found: Found, wanted: Names) -> str:
     """Return the end of the sentence where it is the name of the topic that is wrong."""
     from rmqctl.rocketmq.state.config import did_you_mean
     from rmqctl.rocketmq.state.config import known_topics as topic_names
 
-    if topic is None or isinstance(found, LoneFile):
+    if isinstance(found, LoneFile) or not wanted:
         return ""
     names = topic_names(found)
-    if topic in names or not names:
+    unmet = wanted.unmet(names) if names else []
+    if not unmet:
         return ""
-    return f"; the store knows no topic {topic}{did_you_mean(topic, names, found.root)}"
+    if isinstance(unmet[0], Glob):
+        return f"; no topic matches {unmet[0]}"
+    return f"; the store knows no topic {unmet[0]}{did_you_mean(unmet[0], names, found.root)}"
 
 
 # --- annotated bytes ----------------------------------------------------------------------------------

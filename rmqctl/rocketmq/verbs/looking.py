@@ -8,6 +8,7 @@ from typing import Any
 from rmqctl import questions
 from rmqctl.answer import EVERY_KIND, Answer, Row
 from rmqctl.errors import MissingExtra
+from rmqctl.filters import Glob, Names, did_you_mean
 from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore, forgiving
 from rmqctl.rocketmq.verbs.common import begin, name_unreadable, no_start, pending_remark
 
@@ -84,7 +85,7 @@ def topics(store: RocketMQStore, asked: questions.Topics) -> Answer:
     from rmqctl.rocketmq.query.lag import with_lite_topics
     from rmqctl.rocketmq.recovery.queue_ends import queue_ends
 
-    found = forgiving(store)
+    found, wanted = forgiving(store), Names.of(asked.topic)
     answer = begin(found, Answer(columns=None if asked.by_topic else _QUEUE_COLUMNS))
 
     def rows() -> Iterator[Row]:
@@ -92,12 +93,13 @@ def topics(store: RocketMQStore, asked: questions.Topics) -> Answer:
         if ends.error is not None:
             answer.remark(no_start(ends.release, ends.error))
             answer.is_no = True
-        queues = [r for r in ends.rows if asked.topic is None or r.topic == asked.topic]
+        queues = [r for r in ends.rows if wanted.include(r.topic)]
         yield from with_lite_topics(found, by_topic(queues) if asked.by_topic else (r.row() for r in queues))
         name_unreadable(found, answer)
-        if not queues and not answer.is_no:
+        unmet = wanted.unmet({r.topic for r in queues})
+        if not answer.is_no and (unmet or not queues):
             answer.is_no = True
-            answer.remark(_no_queue(found, asked.topic))
+            answer.remarks += [_no_queue(found, name) for name in unmet] or [_no_queue(found, None)]
 
     answer.rows = rows()
     return answer
@@ -105,15 +107,15 @@ def topics(store: RocketMQStore, asked: questions.Topics) -> Answer:
 
 def _no_queue(store: RocketMQStore, topic: str | None) -> str:
     from rmqctl.rocketmq.state.config import known_topics as topic_names
-    from rmqctl.rocketmq.state.config import nearest
 
     names = topic_names(store)
     if topic is None:
         return "no queue is there, and the log holds no message"
+    if isinstance(topic, Glob):
+        return f"no topic with a queue matches {topic}"
     if topic in names:
         return f"topic {topic} has no queue and no message"
-    hint = nearest(topic, names)
-    return f"the store knows no topic {topic}" + (f"; did you mean {' or '.join(hint)}?" if hint else "")
+    return f"the store knows no topic {topic}{did_you_mean(topic, names)}"
 
 
 def lag(store: RocketMQStore, asked: questions.Lag) -> Answer:
@@ -124,34 +126,34 @@ def lag(store: RocketMQStore, asked: questions.Lag) -> Answer:
 
     answer = begin(store, Answer(columns=_LAG_COLUMNS))
 
+    groups, topics = Names.of(asked.group), Names.of(asked.topic)
+
     def rows() -> Iterator[Row]:
         release = asked.as_release or release_range(store).highest
         with RecoveredStore(store, release, as_found=asked.as_found) as started:
-            found = list(lag_rows(started, asked.group, asked.topic))
+            found = list(lag_rows(started, groups, topics))
             yield from (row.row() for row in found)
-            if not found:
-                answer.remarks += _no_offset(started, asked.group, asked.topic)
-        answer.is_no = not found or any(row.anomaly for row in found)
+            unmet = groups.unmet({row.group for row in found}) + topics.unmet({row.topic for row in found})
+            if not found or unmet:
+                answer.remarks += _no_offset(started, groups, topics)
+        answer.is_no = not found or bool(unmet) or any(row.anomaly for row in found)
 
     answer.rows = rows()
     return answer
 
 
-def _no_offset(started: Any, group: str | None, topic: str | None) -> Iterator[str]:
+def _no_offset(started: Any, group: Names, topic: Names) -> list[str]:
+    """Say which names no stored offset has, else why there is none."""
     from rmqctl.rocketmq.query.lag import progress_of
-    from rmqctl.rocketmq.state.config import nearest
 
     stored = progress_of(started)
-    for word, name, names in (
-        ("group", group, stored.groups),
-        ("topic", topic, {t for _, t in stored.offsets}),
-    ):
-        if name is not None and name not in names:
-            hint = nearest(name, sorted(names))
-            end = f"; did you mean {' or '.join(hint)}?" if hint else f"; leave out --{word} to see all there are"
-            yield f"no consumer offset is stored for {word} {name}{end}"
-            return
     if not stored.offsets:
-        yield "no consumer offset is stored: config/consumerOffset.json is missing, empty, or beyond reading"
-    elif group is not None and topic is not None:
-        yield f"group {group} has no offset in topic {topic}"
+        return ["no consumer offset is stored: config/consumerOffset.json is missing, empty, or beyond reading"]
+    asked = (("group", group, stored.groups), ("topic", topic, {t for _, t in stored.offsets}))
+    said = [
+        f"no consumer offset is stored for {word} {name}"
+        + (did_you_mean(name, sorted(names)) or f"; leave out --{word} to see all there are")
+        for word, wanted, names in asked
+        for name in wanted.unmet(names)
+    ]
+    return said or [f"{group.said('group')} has no offset in {topic.said('topic')}"]

@@ -128,7 +128,8 @@ def _scanned(
     from rmqctl.rocketmq.query.log_search import Search, search_log
     from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY
 
-    wanted = Filter.of(replace(asked.filters, topic=asked.topic, key=asked.key), strict=strict)
+    topic = asked.filters.topic if asked.topic is None else asked.topic
+    wanted = Filter.of(replace(asked.filters, topic=topic, key=asked.key), strict=strict)
     search = Search(wanted, (UNIQUE_KEY,) if asked.unique else (KEYS,))
     limit = asked.filters.limit
     records: list[Record] = []
