@@ -137,7 +137,7 @@ _OF_OTHERS = (
     ("verb", "own", "others"),
     [
         ("recover", 104, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")),
-        ("verify", 127, ("rmqctl.rocketmq.verify.databases",)),
+        ("verify", 135, ("rmqctl.rocketmq.verify.databases",)),
     ],
 )
 def test_reading_commands_import_little(verb: str, own: int, others: tuple[str, ...], tmp_path: Path) -> None:
@@ -578,7 +578,7 @@ def test_options_given() -> None:
     assert values["out"] == Output("hex", local_time=True)
     now = 1_795_161_600_000
     assert values["filters"] == FilterOptions(
-        "T", 1, "k", "t", (("a", "b"), ("c", "d")), now - 900_000, now, 5, 9, re.compile(b"x+"), 3, True
+        ("T",), 1, ("k",), "t", (("a", "b"), ("c", "d")), now - 900_000, now, 5, 9, re.compile(b"x+"), 3, True
     )
 
 
