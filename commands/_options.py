@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
@@ -156,6 +156,19 @@ def say_if_missing(found: Store) -> None:
         message(f"{found.missing}; what follows is what the rest says")
         if context is not None:
             context.meta[INCOMPLETE] = True
+
+
+def say_unreadable(why: Mapping[str, str]) -> None:
+    """Remark on stores, by name, without which an answer over several is made, once; the command exits 1 then."""
+    meta = click.get_current_context().meta
+    said = meta.setdefault(_UNREADABLE, set())
+    for name in [name for name in why if name not in said]:
+        message(f"{name}: {why[name]}")
+        said.add(name)
+        meta[INCOMPLETE] = True
+
+
+_UNREADABLE = "rmqctl.unreadable"
 
 
 _SAY_IT_THEMSELVES = ("verify", "recover", "repair", "rebuild")

@@ -12,6 +12,7 @@ from commands._app import Output
 from commands._complete import files
 from commands._options import StoreOptions, output_option, refusing
 from commands._spark import spark_options, started, working
+from commands._types import refuse
 
 if TYPE_CHECKING:
     from rmqctl.pipeline import Cluster
@@ -65,14 +66,30 @@ def command(
     offsets (with --by queue record by record, in whatever batches); where leader epochs part; and of two controllers
     the metadata at the last offset that both have.
 
+    Two sets of stores, A and B patterns in quotes or @inventories: those that are called alike are compared, by
+    name or by what the wildcards stand for, and each pair has a row; what only one set has is a row, too.
+
     \b
     Examples:
       rmqctl diff /data/master/store /data/slave/store
       rmqctl diff /data/store /backup/store -o json
       rmqctl diff /mnt/broker1/kafka-logs/orders-0 /mnt/broker2/kafka-logs/orders-0
       rmqctl diff /data/store /data/salvaged --by queue
+      rmqctl diff '/backup/monday/*/store' '/backup/tuesday/*/store'
       rmqctl diff s3://a/store s3://b/store --engine spark --master spark://host:7077
     """
+    from rmqctl.inventory import is_several
+
+    if is_several(a) or is_several(b):
+        from rmqctl.fleet import open_all
+
+        if engine != "local":
+            refuse("--engine", "spark compares two stores; give two paths.")
+        first, second = (
+            open_all([path], commit_log=_directories(logs)) for path, logs in ((a, commitlog_a), (b, commitlog_b))
+        )
+        show(out, first.against(second, by=by, queues=not no_queues, limit=limit))
+        return
     found, other = _opened(a, commitlog_a), _opened(b, commitlog_b)
     with ExitStack() as work:
         share = None
@@ -87,5 +104,8 @@ def command(
 
 
 def _opened(path: str, commit_log: str | None) -> Store | LoneFile:
-    directories = tuple(part for part in (commit_log or "").split(",") if part)
-    return StoreOptions(path, commit_log=directories).open_any()
+    return StoreOptions(path, commit_log=_directories(commit_log)).open_any()
+
+
+def _directories(commit_log: str | None) -> tuple[str, ...]:
+    return tuple(part for part in (commit_log or "").split(",") if part)

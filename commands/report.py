@@ -109,10 +109,9 @@ def _collected(store: StoreOptions, wanted: object) -> Row:
         commit_log=store.commit_log,
         broker_conf=store.broker_conf,
     )
-    if len(fleet) == 1 and fleet.only is None:
-        error = fleet.stores[0][1]
-        assert not isinstance(error, Store)
-        raise error
+    first = fleet.stores[0][1] if len(fleet) == 1 else None
+    if isinstance(first, Exception):
+        raise first
     sizes = sum(one.size for _, one in fleet.stores if isinstance(one, Store))
     with progress("report", sizes) as advance:
         return collect(fleet, wanted, advance)

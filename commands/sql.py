@@ -8,22 +8,22 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from commands._app import Output, message
 from commands._complete import files
-from commands._options import output_option, say_if_missing, say_if_part
+from commands._options import output_option, refusing, say_if_missing, say_if_part, say_unreadable
 from commands._signals import Terminated
 from commands._spark import engine_option, has_spark, is_local, spark_options, started, working
-from commands._types import refuse
 
 if TYPE_CHECKING:
     from rmqctl.pipeline import Cluster
     from rmqctl.pipeline.local_sql import LocalQueries
     from rmqctl.pipeline.mounted import Mounted
     from rmqctl.pipeline.queries import SparkQueries
+    from rmqctl.store import Store
 
 _NAMED = re.compile(r"([A-Za-z]\w*)=(.+)", re.DOTALL)
 _HISTORY = 1000
@@ -38,6 +38,7 @@ _STATEMENT = re.compile(r"\s*(select|with|show|describe|desc|explain|values|from
 @engine_option
 @spark_options
 @output_option()
+@refusing
 def command(
     stores: tuple[str, ...],
     commit_log: str | None,
@@ -49,21 +50,24 @@ def command(
 ) -> None:
     """Ask a store in SQL. Of RocketMQ: messages, queue_units, index_entries, findings, topics, consumer_offsets.
 
-    Of Kafka the tables are records, batches, findings, topics, consumer_offsets and transactions. With
-    several stores, of one kind or both, as NAME=PATH the tables are NAME_messages and so on. Without a query a prompt
-    takes them line by line; a query ends with `;`. Times are timestamps in UTC, properties a map,
-    keys an array. The language is Spark's SQL; up to 1 GiB of log DuckDB answers in this process, and
-    Spark what it would answer otherwise or not at all. Exits 1 when a query gives no row.
+    Of Kafka the tables are records, batches, findings, topics, consumer_offsets and transactions. Several PATHs, a
+    pattern in quotes or @inventory.toml are one set of tables, whose rows have cluster and store first; stores has a
+    row a store, also where it cannot be read. As NAME=PATH, which may be a pattern, too, the tables are NAME_messages
+    and so on. Without a query a prompt takes them line by line; a query ends with `;`. Times are timestamps in
+    UTC, properties a map, keys an array. The language is Spark's SQL; up to 1 GiB of log DuckDB answers in this
+    process, and Spark what it would answer otherwise or not at all. Exits 1 when a query gives no row, or a store
+    cannot be read.
 
     \b
     Examples:
       rmqctl sql /data/store "select topic, count(*) from messages group by topic"
       rmqctl sql /data/store "select * from messages where array_contains(keys, 'order1')" -o jsonl
+      rmqctl sql '/mnt/broker-*/store' "select store, count(*) from messages where array_contains(keys, 'k') group by 1"
       rmqctl sql a=/data/a b=/data/b "select * from a_topics except select * from b_topics"
       rmqctl sql a=/data/rocketmq/store b=/data/kafka "select topic from a_topics union select topic from b_topics"
     """
     paths, query = _split(stores)
-    mounted, size = _mounted(paths, {"commitlog": commit_log, "brokerconf": broker_conf})
+    mounted, size = _mounted(paths, commit_log, broker_conf)
     with _Engines(mounted, cluster, engine, size, out, explain=explain) as engines:
         if query is None:
             _prompt(engines)
@@ -93,9 +97,15 @@ class _Engines(ExitStack):
 
     def run(self, text: str) -> int:
         """Run one query and show its rows; returns their number."""
+        try:
+            return self._run(text.strip().rstrip(";"))
+        finally:
+            for queries in (self._local, self._spark):
+                say_unreadable(queries.unreadable if queries is not None else {})
+
+    def _run(self, text: str) -> int:
         from rmqctl.pipeline.mounted import NotForLocalEngine
 
-        text = text.strip().rstrip(";")
         if self._local is not None:
             try:
                 return self._run_here(self._local, text)
@@ -141,30 +151,86 @@ def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
     return list(words), None
 
 
-def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[Mounted], int]:
-    """Return the stores, and bytes of their logs."""
-    from rmqctl.opening import open_store
-    from rmqctl.pipeline.mounted import Mounted, prefix_of
+def _mounted(paths: Sequence[str], commit_log: str | None, broker_conf: str | None) -> tuple[list[Mounted], int]:
+    """Return what can be queried, and bytes of its logs: stores of one name, or without one, are one set of tables."""
+    from rmqctl.inventory import is_several
+    from rmqctl.pipeline.mounted import prefix_of
 
-    options = {key: value for key, value in given.items() if value is not None}
+    places: dict[str, list[str]] = {}
+    for path in paths:
+        is_plain = os.path.exists(path) or not (m := _NAMED.fullmatch(path))
+        name, place = ("", path) if is_plain or m is None else (prefix_of(m[1]), m[2])
+        places.setdefault(name, []).append(place)
+    logs = tuple(part for part in (commit_log or "").split(",") if part)
     found: list[Mounted] = []
     size = 0
-    for path in paths:
-        name, place = (None, path) if os.path.exists(path) or not (m := _NAMED.fullmatch(path)) else (m[1], m[2])
-        if name is None and len(paths) > 1:
-            refuse("PATH", "several stores need names: NAME=PATH NAME=PATH.")
-        logs = tuple(part for part in options.get("commitlog", "").split(",") if part)
-        store = open_store(place, commit_log=logs, broker_conf=options.get("brokerconf"))
-        say_if_part(store)
-        say_if_missing(store)
-        size += store.size
-        if store.is_running:
-            message(f"a broker holds the lock of {place}: what is read may be changing")
-        parts = [place] if os.path.exists(place) else place.split(",")  # several log directories of one broker
-        absolute = ",".join(part if "://" in part else os.path.abspath(part) for part in parts)
-        own = {key: value for key, value in options.items() if store.table_format == "rocketmq"}
-        found.append(Mounted(prefix_of(name) if name else "", {**own, "path": absolute}, store.table_format))
+    for prefix, own in places.items():
+        if len(own) == 1 and not is_several(own[0]):
+            more, more_bytes = _one(prefix, own[0], logs, broker_conf)
+        else:
+            more, more_bytes = _several(prefix, own, logs, broker_conf)
+        found, size = [*found, *more], size + more_bytes
     return found, size
+
+
+def _one(prefix: str, place: str, logs: tuple[str, ...], broker_conf: str | None) -> tuple[list[Mounted], int]:
+    from rmqctl.opening import open_store
+    from rmqctl.pipeline.mounted import Mounted
+
+    store = open_store(place, commit_log=logs, broker_conf=broker_conf)
+    _remark(store, place)
+    given = {"commitlog": ",".join(logs), "brokerconf": broker_conf or ""}
+    own = {key: value for key, value in given.items() if value and store.table_format == "rocketmq"}
+    return [Mounted(prefix, {**own, "path": _absolute(place)}, store.table_format)], store.size
+
+
+def _several(
+    prefix: str, places: Sequence[str], logs: tuple[str, ...], broker_conf: str | None
+) -> tuple[list[Mounted], int]:
+    """Return several stores as one set of tables; of two families as one of each, with its name before the tables."""
+    import orjson
+
+    from rmqctl.fleet import open_all
+    from rmqctl.fleet_tables import entry
+    from rmqctl.pipeline.mounted import Mounted
+    from rmqctl.store import Store
+
+    fleet = open_all(places, commit_log=logs, broker_conf=broker_conf)
+    formats: dict[str, list[Any]] = {}
+    for member, store in fleet.stores:
+        if isinstance(store, Store):
+            _remark(store, member.path)
+            formats.setdefault(store.table_format, []).append(entry(member, _absolute(member.path)))
+    if not formats:
+        raise fleet.as_tables().unreadable()
+    for sentence in fleet.remarks:
+        message(sentence)
+    for member, store in fleet.stores:
+        if not isinstance(store, Store):  # whatever it is: it has a row in the table of stores
+            say_unreadable({member.name: str(store)})
+            next(iter(formats.values())).append(entry(member, _absolute(member.path)))
+    if len(formats) > 1:
+        message("tables of RocketMQ begin with rocketmq_, those of Kafka with kafkalog_")
+    return [
+        Mounted(
+            f"{prefix}{format}_" if len(formats) > 1 else prefix,
+            {"paths": orjson.dumps(members).decode(), "unreadable": "skip"},
+            format,
+        )
+        for format, members in formats.items()
+    ], fleet.size
+
+
+def _remark(store: Store, place: str) -> None:
+    say_if_part(store)
+    say_if_missing(store)
+    if store.is_running:
+        message(f"a broker holds the lock of {place}: what is read may be changing")
+
+
+def _absolute(place: str) -> str:
+    parts = [place] if os.path.exists(place) else place.split(",")  # several log directories of one broker
+    return ",".join(part if "://" in part else os.path.abspath(part) for part in parts)
 
 
 def _prompt(engines: _Engines) -> None:

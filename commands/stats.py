@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,14 @@ from typing import TYPE_CHECKING
 import click
 
 from commands._app import Output, message
-from commands._options import FilterOptions, StoreOptions, filter_options, output_option, store_options_with_paths
+from commands._options import (
+    FilterOptions,
+    StoreOptions,
+    filter_options,
+    output_option,
+    say_unreadable,
+    store_options_with_paths,
+)
 from commands._progress import progress
 from commands._spark import engine_option, is_local, spark_options, started, working
 from commands._types import Size, refuse
@@ -39,9 +47,10 @@ _SHOWN = (
 @filter_options
 @click.option(
     "--by",
-    type=click.Choice(["all", "topic", "queue", "tag", "hour", "host", "compression", "producer"]),
+    type=click.Choice(["all", "topic", "queue", "tag", "hour", "host", "compression", "producer", "store", "cluster"]),
     multiple=True,
-    help="Only these groups; repeatable. tag, host: RocketMQ; compression, producer: Kafka.",
+    help="Only these groups; repeatable. tag, host: RocketMQ; compression, producer: Kafka; store, cluster: several "
+    "stores.",
 )
 @click.option("--no-keys", is_flag=True, help="Leave out duplicates of UNIQ_KEY and the most frequent keys.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with plots as well.")
@@ -66,30 +75,37 @@ def command(
     Percentiles are exact to 0.8 %. Up to 1 GiB of log this process does the work, else Spark; the
     figures are the same. See `docs/spark.md`.
 
+    Several PATHs, a pattern in quotes or @inventory.toml: figures of all together, and by store; what could not be
+    read is said, and the exit status is 1.
+
     \b
     Examples:
       rmqctl stats /data/rocketmq/store
       rmqctl stats /data/rocketmq/store --topic TopicTest --html stats.html -o json
     """
-    opened = store.open()
+    opened = store.open_each()
+    for sentence in getattr(opened, "remarks", ()):
+        message(sentence)
     tables = opened.as_tables(filters, split_size=split_size)
     if opened.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
     size = opened.size
+    from rmqctl.pipeline.mounted import unreadable
+
     here = is_local(engine, size)
     if here:
         from rmqctl.pipeline.stats import collect_here
 
         with progress(f"stats of {store.path}", size) as advance:
             stats = collect_here(tables, keys=not no_keys, advance=advance)
-        _show(stats, out, by)
+        _show(stats, out, by, unreadable([tables]))
     else:
         with started(cluster, size) as spark:
             from rmqctl.pipeline.stats import collect
 
             with working(spark, f"stats of {store.path}", size):
                 stats = collect(spark, tables, keys=not no_keys)
-            _show(stats, out, by)  # before Spark is stopped, which takes a second
+            _show(stats, out, by, unreadable([tables]))  # before Spark is stopped, which takes a second
     if html is not None:
         from rmqctl.pipeline.stats_page import About, page
 
@@ -117,7 +133,12 @@ def _in_words(filters: FilterOptions) -> str:
     )
 
 
-def _show(stats: Stats, out: Output, by: tuple[str, ...]) -> None:
+def _show(stats: Stats, out: Output, by: tuple[str, ...], failed: Mapping[str, str]) -> None:
+    """Show figures, and of several stores those that could not be read."""
+    say_unreadable(failed)
+    if failed and out.kind != "table":
+        errors = [{"by": "store", "store": name, "error": why} for name, why in failed.items()]
+        stats = replace(stats, groups={**stats.groups, "store": [*stats.groups["store"], *errors]})
     for name in by:
         if name not in stats.groups:
             refuse("--by", f"{name} means nothing for this store; there are {', '.join(stats.groups)}.")

@@ -59,7 +59,8 @@ def command(
     warning, or a start would do harm. What an id means: `rmqctl explain ID`.
 
     Several PATHs, a pattern in quotes or @inventory.toml: what is wrong in each store, then a row a store; one
-    that cannot be read is a row, too. Directories of one Kafka broker are one store.
+    that cannot be read is a row, too. Directories of one Kafka broker are one store. @results/*.json are documents that
+    `verify -o json` made on other hosts.
 
     \b
     Examples:

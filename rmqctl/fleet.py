@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqctl import questions
 from rmqctl.answer import Answer, Proposal, Row, Section
 from rmqctl.errors import RmqctlError, WrongUsage
+from rmqctl.filters import Filters
 from rmqctl.inventory import Member, is_several, members_of
 from rmqctl.notices import typed
-from rmqctl.questions import Question
+from rmqctl.questions import EVERYTHING, Question
+from rmqctl.results import Recorded, is_results, recorded
 from rmqctl.store import Store
 from rmqctl.text import number_of
 
@@ -29,6 +31,8 @@ def open_all(
 ) -> Fleet:
     """Open what paths, patterns and inventories name; directories of one broker count as one store.
 
+    ``@results/*.json`` are documents of `verify -o json`, made on other hosts.
+
     Args:
         format, commit_log, broker_conf: as of :func:`rmqctl.open`, of all stores that no inventory says more of.
 
@@ -36,8 +40,10 @@ def open_all(
         NotAStore: a pattern matches nothing.
         WrongUsage: an inventory is none.
     """
+    results = [one for path in paths if is_results(path) for one in recorded(path)]
+    paths = [path for path in paths if not is_results(path)]
     members = members_of(paths, format=format, commit_log=commit_log, broker_conf=broker_conf)
-    opened: list[tuple[Member, Store | RmqctlError | OSError]] = []
+    opened: list[tuple[Member, Opened]] = []
     remarks: list[str] = []
     is_plain = not any(map(is_several, paths))  # who typed two directories may have meant one broker
     for member in members:
@@ -60,20 +66,22 @@ def open_all(
                 )
         else:
             opened.append((member, store))
-    return Fleet(opened, remarks)
+    return Fleet([*opened, *results], remarks)
+
+
+Opened = Store | Recorded | RmqctlError | OSError
+"""What became of one of several stores."""
 
 
 class Fleet:
     """Several stores, opened for reading.
 
     Attributes:
-        stores: each with its store, or with why it cannot be opened.
+        stores: each with its store, with what `verify` said of it elsewhere, or with why it cannot be opened.
         remarks: what every answer says before its rows.
     """
 
-    def __init__(
-        self, stores: Sequence[tuple[Member, Store | RmqctlError | OSError]], remarks: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, stores: Sequence[tuple[Member, Opened]], remarks: Sequence[str] = ()) -> None:
         self.stores, self.remarks = list(stores), list(remarks)
 
     def __len__(self) -> int:
@@ -95,7 +103,9 @@ class Fleet:
         if shape is None:
             raise WrongUsage("PATH", f"`{question.verb}` works on one store at a time; give one path.")
 
-        def one(member: Member, store: Store) -> Answer:
+        def one(member: Member, store: Store | Recorded) -> Answer:
+            if isinstance(store, Recorded):
+                return store.answer(question)
             own = {"as_release": member.release} if member.release is not None else {}
             is_free = own and getattr(question, "as_release", 0) is None
             answer: Answer = store.ask(replace(question, **own) if is_free else question)
@@ -105,14 +115,98 @@ class Fleet:
 
         return shape(self, one)
 
+    def as_tables(
+        self, filters: Filters = EVERYTHING, *, split_size: int | None = None, body: str = "decompressed"
+    ) -> FleetTables:
+        """Return the tables of all stores as one, with ``cluster`` and ``store`` before their columns.
+
+        Args:
+            filters, split_size, body: as of :meth:`rmqctl.store.Store.as_tables`.
+
+        Raises:
+            WrongUsage: the stores are of more than one family, or a filter means nothing for them.
+        """
+        from rmqctl.fleet_tables import FleetTables, Listed
+
+        if filters.limit is not None:
+            raise WrongUsage("--limit", "counts the messages of one store; give one PATH.")
+        families = {store.family for _, store in self.stores if isinstance(store, Store)}
+        if len(families) > 1:
+            raise WrongUsage("PATH", "stores of RocketMQ and of Kafka have no columns in common; ask for one family.")
+        listed = [
+            Listed(member, store.as_tables(filters, split_size=split_size, body=body))
+            if isinstance(store, Store)
+            else Listed(member, None, str(store))
+            for member, store in self.stores
+        ]
+        found = FleetTables(tuple(listed))
+        if not families:
+            raise found.unreadable()
+        return found
+
+    @property
+    def size(self) -> int:
+        """Bytes of the logs of all stores."""
+        return sum(store.size for _, store in self.stores if isinstance(store, Store))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a broker holds one of the stores."""
+        return any(store.is_running for _, store in self.stores if isinstance(store, Store))
+
     def examine(self) -> Answer:
         """Look at every store as :func:`rmqctl.doctor.examine` does; a row a store."""
         from rmqctl.doctor import examine
 
-        return _wholly(_doctored, "well")(self, lambda member, store: examine(store, member.path))
+        def one(member: Member, store: Store | Recorded) -> Answer:
+            if isinstance(store, Recorded):
+                raise RmqctlError(f"{member.path} is a result of verify, and no store")
+            return examine(store, member.path)
+
+        return _wholly(_doctored, "well")(self, one)
+
+    def against(self, other: Fleet, *, by: str = "physical", queues: bool = True, limit: int | None = None) -> Answer:
+        """Compare two sets of stores, those that are called alike with each other; a row a pair.
+
+        They are called by their names in an inventory, or by what the wildcards of a pattern stand for.
+
+        Args:
+            by, queues, limit: as of :meth:`rmqctl.store.Store.diff`.
+        """
+        beside = {member.key: (member, store) for member, store in other.stores}
+        here = {member.key for member, _ in self.stores}
+        pairs: list[tuple[Member, Opened]] = []
+        for member, store in self.stores:
+            there = beside.get(member.key)
+            facts = {"a": member.path, "b": "" if there is None else there[0].path}
+            if there is None and not isinstance(store, Exception):
+                store = RmqctlError(f"{member.path} has no store that is called alike in B")
+            elif there is not None and not isinstance(there[1], Store) and isinstance(store, Store):
+                store = RmqctlError(f"B: {there[1]}") if isinstance(there[1], Exception) else there[1]
+            pairs.append((replace(member, name=member.key or member.name, facts=facts), store))
+        pairs += [
+            (
+                replace(member, name=member.key or member.name, facts={"a": "", "b": member.path}),
+                RmqctlError(f"{member.path} has no store that is called alike in A"),
+            )
+            for member, _ in other.stores
+            if member.key not in here
+        ]
+
+        def one(member: Member, store: Store | Recorded) -> Answer:
+            opposite = beside[member.key][1]
+            if isinstance(store, Recorded) or not isinstance(opposite, Store):
+                raise RmqctlError(f"{member.path} is a result of verify, and no store")
+            return store.diff(opposite, by=by, queues=queues, limit=limit)
+
+        fleet = Fleet(pairs, [*self.remarks, *other.remarks])
+        return _wholly(_differed, "equal", is_opened=True, then=_diff_command)(fleet, one)
 
 
-Ask = Callable[[Member, Store], Answer]
+if TYPE_CHECKING:
+    from rmqctl.fleet_tables import FleetTables
+
+Ask = Callable[[Member, Store | Recorded], Answer]
 T = TypeVar("T")
 
 
@@ -124,11 +218,11 @@ def _each(
     for member, store in fleet.stores:
         own: Answer | None = None
         try:
-            if not isinstance(store, Store):
+            if isinstance(store, Exception):
                 raise store
             own = ask(member, store)
             own.on_advance, own.every = answer.advance, answer.every
-            own.remarks += [store.missing] if store.missing else []
+            own.remarks += [store.missing] if isinstance(store, Store) and store.missing else []
             own.prepare()
             yield from use(member, own)
             answer.is_no = answer.is_no or not _is_well(own)
@@ -222,11 +316,22 @@ class _Whole:
         brief: what of a store's document fits a line of a table.
         well: what a store is called whose answer is no "no"; "" where the answer says nothing of that.
         is_opened: a table is preceded by what each store that is not well says itself.
+        then: what to type next for a store that is not well.
         briefs: those of the stores that were asked.
     """
 
-    def __init__(self, fleet: Fleet, ask: Ask, brief: Callable[[Row], Row], well: str, *, is_opened: bool) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        ask: Ask,
+        brief: Callable[[Row], Row],
+        well: str,
+        then: Callable[[Member], str],
+        *,
+        is_opened: bool,
+    ) -> None:
         self.fleet, self.ask, self.brief, self.well, self.is_opened = fleet, ask, brief, well, is_opened
+        self.then = then
         sizes = [store.size for _, store in fleet.stores if isinstance(store, Store)]
         self.answer = Answer(remarks=list(fleet.remarks), work="looking", total=sum(sizes) or None)
         self.briefs: list[Row] = []
@@ -275,7 +380,7 @@ class _Whole:
         yield Section(lines=["", ": ".join(filter(None, [number_of(total["stores"], "store"), ", ".join(counts)]))])
         pairs = zip(self.fleet.stores, self.briefs, strict=True)
         wrong = [member for (member, _), row in pairs if not row.get(self.well, True)]
-        commands = [typed("doctor", member.path) for member in wrong[:_NEXT]]
+        commands = list(filter(None, map(self.then, wrong)))[:_NEXT]
         yield Section(lines=[f"{'     ' if n else 'Next:'} {command}" for n, command in enumerate(commands)])
 
     def _opened(self, member: Member, own: Answer) -> Iterator[Section]:
@@ -305,8 +410,22 @@ class _Whole:
         self.briefs.append({**member.head, **member.facts, **self._mark(own), **self.brief(document)})
 
 
-def _wholly(brief: Callable[[Row], Row], well: str = "", *, is_opened: bool = False) -> Callable[[Fleet, Ask], Answer]:
-    return lambda fleet, ask: _Whole(fleet, ask, brief, well, is_opened=is_opened).answer
+def _doctor_command(member: Member) -> str:
+    return "" if member.path.endswith(".json") else typed("doctor", member.path)
+
+
+def _diff_command(member: Member) -> str:
+    return typed("diff", member.facts["a"], member.facts["b"]) if member.facts["a"] and member.facts["b"] else ""
+
+
+def _wholly(
+    brief: Callable[[Row], Row],
+    well: str = "",
+    *,
+    is_opened: bool = False,
+    then: Callable[[Member], str] = _doctor_command,
+) -> Callable[[Fleet, Ask], Answer]:
+    return lambda fleet, ask: _Whole(fleet, ask, brief, well, then, is_opened=is_opened).answer
 
 
 def _read(section: Section) -> Section:
@@ -350,6 +469,16 @@ def _recovered(document: Row) -> Row:
 def _lost(start: Row) -> int:
     lost: Row = start.get("lost") or {}
     return int(lost.get("messages", lost.get("records", 0)))
+
+
+def _differed(document: Row) -> Row:
+    records = document.get("summary", document)["records"]
+    return {
+        "records_equal": records["equal"],
+        "changed": records["changed"],
+        "only_a": records["only_a"]["records"],
+        "only_b": records["only_b"]["records"],
+    }
 
 
 def _doctored(document: Row) -> Row:

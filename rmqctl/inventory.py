@@ -18,6 +18,7 @@ A pattern is ``/mnt/*/store`` or ``s3://backup/2026-11-*/broker-*``; an inventor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -48,6 +49,8 @@ class Member:
         family, commit_log, broker_conf: how to open it, see :func:`rmqctl.open`.
         release: that answers where a question names none.
         facts: what else the inventory says: ``role``, ``host``, ``replica_of``.
+        key: what it is called in a set of stores that is compared with another: its name in an inventory, what the
+            wildcards of a pattern stand for, "" for a single path.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Member:
     broker_conf: str | None = None
     release: Release | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    key: str = ""
 
     def open(self) -> Store:
         """Open it.
@@ -81,7 +85,7 @@ def is_several(path: str) -> bool:
 
 
 def members_of(
-    paths: Iterable[str],
+    paths: Iterable[str | Mapping[str, Any]],
     *,
     format: str | None = None,
     commit_log: Sequence[str] = (),
@@ -90,6 +94,7 @@ def members_of(
     """Return the stores that paths, patterns and inventories name, in their order, each once.
 
     Args:
+        paths: or tables as an inventory has them.
         format, commit_log, broker_conf: as of :func:`rmqctl.open`, of all stores that no inventory says more of.
 
     Raises:
@@ -97,12 +102,17 @@ def members_of(
         WrongUsage: an inventory is none.
     """
     found: dict[str, Member] = {}
-    for path in paths:
-        if path.startswith("@"):
-            members: Iterable[Member] = _inventory(Path(path[1:]))
+    for number, path in enumerate(paths, 1):
+        if not isinstance(path, str):
+            members: Iterable[Member] = [_listed(path, Path(), f"store {number}")]
+        elif path.startswith("@"):
+            members = _inventory(Path(path[1:]))
         else:
-            places = _matching(path) if is_several(path) else [path]
-            members = (Member(place, place, None, format, tuple(commit_log), broker_conf) for place in places)
+            keys = {place: _key(path, place) for place in _matching(path)} if is_several(path) else {path: ""}
+            members = (
+                Member(place, place, None, format, tuple(commit_log), broker_conf, key=key)
+                for place, key in keys.items()
+            )
         for member in members:
             found.setdefault(member.name, member)
     return list(found.values())
@@ -127,6 +137,14 @@ def _matching(pattern: str) -> list[str]:
         raise NotAStore(pattern, "nothing has such a name", "look at the pattern, or put it in quotes")
     shown = "" if base == "." and not pattern.startswith("./") else base.rstrip("/") + "/"
     return [f"{before}{shown}{path}{after}" for path in found]
+
+
+def _key(pattern: str, path: str) -> str:
+    """Return what the wildcards of a pattern stand for in a path that it matches."""
+    parts = re.split(r"(\*|\?|\[[^]]*\])", pattern)
+    wild = {"*": "([^/]*)", "?": "([^/])"}
+    found = re.fullmatch("".join(wild.get(p, "(.)" if p.startswith("[") else re.escape(p)) for p in parts), path)
+    return path if found is None else "/".join(found.groups())
 
 
 def _inventory(path: Path) -> Iterator[Member]:
@@ -167,7 +185,7 @@ def _listed(store: Mapping[str, Any], inventory: Path, where: str) -> Member:
     return Member(
         texts.get("name", ",".join(paths)), ",".join(map(placed, paths)), texts.get("cluster"), texts.get("family"),
         tuple(map(placed, logs)), None if conf is None else placed(conf), parsed,
-        {key: texts[key] for key in _FACTS if key in texts},
+        {key: texts[key] for key in _FACTS if key in texts}, texts.get("name", ",".join(paths)),
     )  # fmt: skip
 
 

@@ -502,15 +502,15 @@ def options_of(
     """
     if _OF_A_TABLE in given:
         raise BadOption(_NO_CATALOG)
-    made, by_name = {}, {_fold(name): name for name in known}
+    made, by_name = {}, {fold(name): name for name in known}
     others = ("table", *_STREAM)
-    passed = set(map(_fold, others))
+    passed = set(map(fold, others))
     for name, text in given.items():
-        found = by_name.get(_fold(name))
+        found = by_name.get(fold(name))
         if found is not None:
             key, convert = known[found]
             made[key] = _converted(source, found, text, convert)
-        elif _fold(name) not in passed:
+        elif fold(name) not in passed:
             raise BadOption(
                 f"the {source} source has no option {name!r}; there are {', '.join(sorted([*known, *others]))}"
             )
@@ -540,16 +540,16 @@ def stream_start(source: str, given: Mapping[str, str]) -> StreamStart:
     Raises:
         BadOption: a value is no such thing.
     """
-    values = {_fold(name): text for name, text in given.items()}
+    values = {fold(name): text for name, text in given.items()}
     made = {
-        key: _converted(source, name, values[_fold(name)], convert)
+        key: _converted(source, name, values[fold(name)], convert)
         for name, (key, convert) in _STREAM.items()
-        if _fold(name) in values
+        if fold(name) in values
     }
     return StreamStart(**made)
 
 
-def _fold(name: str) -> str:
+def fold(name: str) -> str:
     return name.lower().replace("_", "")
 
 

@@ -12,7 +12,8 @@ The only package that imports pyspark, and only when something of it is called.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ def session(
 
 def rows(
     spark: SparkSession,
-    path: str,
+    path: str | Sequence[str],
     *,
     format: str = "rocketmq",
     where: str | None = None,
@@ -82,7 +83,8 @@ def rows(
     partition, offset and time, joined by AND, also spares the reading of stretches in which nothing can match.
 
     Args:
-        path: a store, local or a URL.
+        path: a store, local or a URL; a list, a pattern or ``@inventory.toml``: several stores, whose rows have
+            ``cluster`` and ``store`` first.
         format: ``rocketmq`` or ``kafkalog``.
         where: a condition as Spark's SQL has it, such as ``topic = 'orders' and store_timestamp >= '2026-11-01'``.
         columns: of the result; default: all.
@@ -109,12 +111,14 @@ def rows(
     return frame(spark, given.asked(use.columns, use.conditions).table(main)).where(where).select(*names)
 
 
-def messages(spark: SparkSession, path: str, **more: Any) -> DataFrame:
+def messages(spark: SparkSession, path: str | Sequence[str], **more: Any) -> DataFrame:
     """Return the messages of a RocketMQ store; see :func:`rows`."""
     return rows(spark, path, format="rocketmq", **more)
 
 
-def table(spark: SparkSession, path: str, name: str, *, format: str = "rocketmq", **options: Any) -> DataFrame:
+def table(
+    spark: SparkSession, path: str | Sequence[str], name: str, *, format: str = "rocketmq", **options: Any
+) -> DataFrame:
     """Return a table of a store; planned here, read by the executors. ``findings`` is shared among them."""
     from rmqctl.pipeline.jobs import frame
     from rmqctl.pipeline.queries import findings
@@ -123,11 +127,12 @@ def table(spark: SparkSession, path: str, name: str, *, format: str = "rocketmq"
     return findings(spark, given) if name == "findings" else frame(spark, given.table(name))
 
 
-def _tables(spark: SparkSession, path: str, format: str, given: Mapping[str, Any]) -> Tables:
+def _tables(spark: SparkSession, path: str | Sequence[str], format: str, given: Mapping[str, Any]) -> Tables:
+    from rmqctl.fleet_tables import tables_of
     from rmqctl.pipeline.cluster import cores_of
-    from rmqctl.tables import tables_of
 
-    found = tables_of(format, {"path": path, **{key: _text(value) for key, value in given.items()}})
+    place = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
+    found = tables_of(format, {**place, **{key: _text(value) for key, value in given.items()}})
     return found.for_cores(cores_of(spark))
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rmqctl.errors import MissingExtra
+from rmqctl.fleet_tables import tables_of
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.tables import (
     EARLIEST,
@@ -36,7 +37,6 @@ from rmqctl.tables import (
     Table,
     Tables,
     stream_start,
-    tables_of,
 )
 
 try:

@@ -18,6 +18,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from rmqctl.errors import RmqctlError
+from rmqctl.fleet_tables import FleetTable
 from rmqctl.parallel import Share, Tally, taken
 from rmqctl.pipeline import Cluster
 from rmqctl.pipeline.cluster import SparkFailure, cores_of, is_running, log_file, start
@@ -38,7 +39,12 @@ _RESULTS = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 
 def frame(spark: SparkSession, source: Table) -> DataFrame:
     """Return the rows of a table."""
-    return tasks(spark, source.parts(), source.read, source.schema())
+    return tasks(spark, planned(spark, source), source.read, source.schema())
+
+
+def planned(spark: SparkSession, source: Table) -> Sequence[Any]:
+    """Return the parts of a table; those of several stores are made by executors, which open a store each."""
+    return source.planned(sharing(spark)) if isinstance(source, FleetTable) else source.parts()
 
 
 def tasks(spark: SparkSession, parts: Sequence[Any], read: Callable[[Any], Batches], schema: pa.Schema) -> DataFrame:

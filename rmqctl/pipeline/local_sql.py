@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmqctl.errors import MissingExtra
-from rmqctl.pipeline.mounted import BadQuery, Mounted, Row, plain
+from rmqctl.pipeline.mounted import BadQuery, Mounted, Row, plain, unreadable
 from rmqctl.pipeline.shipping import own_directory
 from rmqctl.tables import Table, Tables
 
@@ -76,6 +76,11 @@ class LocalQueries:
     def names(self) -> list[str]:
         """The names of the tables."""
         return list(self._tables)
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Why stores could not be read whose rows were asked for, by name."""
+        return unreadable(store for _, store in self._tables.values())
 
     def rows(self, text: str, *, readable: bool = False) -> Iterator[Row]:
         """Yield the rows of a query's result as JSON-ready objects.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from rmqctl.errors import RmqctlError
-from rmqctl.tables import Tables, tables_of
+from rmqctl.fleet_tables import FleetTables, tables_of
+from rmqctl.tables import Tables
 
 Row = dict[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,6 +52,14 @@ class Mounted:
     def tables(self) -> Tables:
         """Its tables."""
         return tables_of(self.format, self.options)
+
+
+def unreadable(tables: Iterable[Tables]) -> dict[str, str]:
+    """Return why stores could not be read that are among several, by name."""
+    found: dict[str, str] = {}
+    for one in tables:
+        found |= one.failed if isinstance(one, FleetTables) else {}
+    return found
 
 
 def prefix_of(name: str) -> str:

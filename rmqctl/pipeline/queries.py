@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rmqctl.fleet_tables import FleetTables
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.data_source import register, spark_schema
 from rmqctl.pipeline.jobs import frame, sharing
-from rmqctl.pipeline.mounted import Mounted, Row, plain
+from rmqctl.pipeline.mounted import Mounted, Row, plain, unreadable
 from rmqctl.pipeline.sql_text import Use, uses
 from rmqctl.tables import Tables
 
@@ -50,6 +51,11 @@ class SparkQueries:
         """The names of the tables."""
         return list(self._views)
 
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Why stores could not be read whose rows were asked for, by name."""
+        return unreadable(store for store, _ in self._views.values())
+
     def query(self, text: str) -> DataFrame:
         """Return the result of a query.
 
@@ -75,6 +81,8 @@ class SparkQueries:
                 self._checked.add(name)
             return self._whole[name]
         asked = store.asked(use.columns, use.conditions)
+        if isinstance(asked, FleetTables):  # planned by executors; what cannot be read is noted here
+            return frame(self.spark, asked.for_cores(cores_of(self.spark)).table(table))
         if table != store.names[0] or asked == store:
             return None
         return frame(self.spark, asked.for_cores(cores_of(self.spark)).table(table))

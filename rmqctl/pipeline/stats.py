@@ -328,13 +328,13 @@ def collect(spark: SparkSession, store: Tables, *, keys: bool = True) -> Stats:
     Args:
         keys: look at unique keys and keys as well, which moves every one of them between executors.
     """
-    from rmqctl.pipeline.jobs import tasks
+    from rmqctl.pipeline.jobs import planned, tasks
 
     made = store.for_cores(cores_of(spark)).figures(keys=keys)
-    planned = made.rows.parts()
-    source = StatsTable(made, min(max(len(planned), 1), _MOST_SHARES))
+    divided = planned(spark, made.rows)
+    source = StatsTable(made, min(max(len(divided), 1), _MOST_SHARES))
     masks = {_mask(source.keys, columns): by for by, columns in made.groups.items()}
-    parts = tasks(spark, planned, source.read, source.schema()).cache()
+    parts = tasks(spark, divided, source.read, source.schema()).cache()
     try:
         rows = [row.asDict(recursive=True) for row in grouped(source, parts).collect()]
         bars = [row.asDict() for row in histograms(parts).collect()]

@@ -23,6 +23,7 @@ from rmqctl.opening import open_path
 from rmqctl.release import Release
 from rmqctl.repair.edits import Overwrite, Plan
 from rmqctl.report.document import KIND, VERSION
+from rmqctl.results import Recorded
 from rmqctl.store import Store
 
 _FINDINGS, _OF_ONE_KIND = 800, 100
@@ -73,7 +74,9 @@ def collect(fleet: Fleet, wanted: Wanted = Wanted(), advance: Callable[[int], ob
     stores = []
     for member, store in fleet.stores:
         try:
-            if not isinstance(store, Store):
+            if isinstance(store, Recorded):
+                raise RmqctlError(f"{member.path} is a result of verify, and no store")
+            if isinstance(store, Exception):
                 raise store
             found = _Collected(member, store, wanted, share).row(advance)
         except (RmqctlError, OSError) as error:

@@ -200,3 +200,71 @@ def test_what_breaks_off_is_a_row_and_no_end(stores: Path, monkeypatch: pytest.M
 def test_an_inventory_alone_is_looked_at_by_doctor(rmqctl: Run, stores: Path) -> None:
     assert rmqctl("@fleet.toml").stdout == rmqctl("doctor", "@fleet.toml").stdout
     assert rmqctl("*/store").stdout == rmqctl("doctor", "*/store").stdout
+
+
+def test_two_sets_of_stores_are_compared_in_pairs(rmqctl: Run, stores: Path) -> None:
+    for backup in ("mon", "tue"):
+        for broker in ("one", "two"):
+            shutil.copytree(f"{broker}/store", f"{backup}/{broker}/store")
+    assert not rmqctl("diff", "mon/*/store", "tue/*/store").exit_code
+    assert not rmqctl("produce", "tue/two/store", "--topic", "Orders", "--count", 3, "--yes").exit_code
+    shutil.move("tue/one", "tue/three")
+    result = rmqctl("diff", "mon/*/store", "tue/*/store", "-o", "json")
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    found = {row["store"]: row for row in document["stores"]}
+    assert list(found) == ["one", "two", "three"]
+    assert "no store that is called alike in B" in found["one"]["error"]
+    assert "no store that is called alike in A" in found["three"]["error"]
+    assert (found["two"]["equal"], found["two"]["summary"]["records"]["only_b"]["records"]) == (False, 3)
+    assert (found["two"]["a"], found["two"]["b"]) == ("mon/two/store", "tue/two/store")
+    assert (document["summary"]["stores"], document["summary"]["equal"], document["summary"]["only_b"]) == (3, 0, 3)
+    table = rmqctl("diff", "mon/*/store", "tue/*/store").stdout
+    assert "Next: rmqctl diff mon/two/store tue/two/store" in table
+    alone = json.loads(rmqctl("diff", "mon/two/store", "tue/two/store", "-o", "json").stdout)
+    assert found["two"]["findings"] == alone["findings"]
+
+
+def test_sets_pair_by_the_names_of_inventories(rmqctl: Run, stores: Path) -> None:
+    shutil.copytree("one/store", "copy")
+    Path("b.toml").write_text('[[store]]\npath = "copy"\nname = "a"\n', "utf-8")
+    result = rmqctl("diff", "@fleet.toml", "@b.toml", "-o", "jsonl")
+    assert result.exit_code == 1
+    kinds = {row["store"]: row for row in rows(result) if row["kind"] == "store"}
+    assert kinds["a"]["equal"]
+    assert "error" in kinds["two/store"]
+    assert "nothing is there" in kinds["gone"]["error"]
+
+
+def test_results_of_single_hosts_are_summed_up_as_the_stores_would_be(rmqctl: Run, stores: Path) -> None:
+    log = next(Path("two/store/commitlog").iterdir())
+    data = bytearray(log.read_bytes())
+    data[data.index(b"k7") + 1] ^= 1
+    log.write_bytes(data)
+    Path("results").mkdir()
+    for name in ("one", "two"):
+        Path(f"results/{name}.json").write_text(rmqctl("verify", f"{name}/store", "-o", "json").stdout, "utf-8")
+    Path("results/other.json").write_text("[1]", "utf-8")
+    here = json.loads(rmqctl("verify", "one/store", "two/store", "gone", "-o", "json").stdout)
+    result = rmqctl("verify", "@results/*.json", "-o", "json")
+    assert result.exit_code == 1
+    there = json.loads(result.stdout)
+    seconds = re.compile(r'"seconds": ?[\d.]+')
+    for mine, own in zip(there["stores"][:1] + there["stores"][2:], here["stores"][:2], strict=True):
+        for key in {"findings", "sound", "start"} & set(own):
+            assert seconds.sub("", json.dumps(mine[key])) == seconds.sub("", json.dumps(own[key]))
+    assert [row["store"] for row in there["stores"]] == ["one", "other", "two"]
+    assert "no document of" in there["stores"][1]["error"]
+    counted = ("stores", "sound", "unreadable", "messages", "bytes", "errors", "warnings")
+    assert [there["summary"][name] for name in counted] == [here["summary"][name] for name in counted]
+    Path("sums.json").write_text(json.dumps(here), "utf-8")
+    again = json.loads(rmqctl("verify", "@sums.json", "-o", "json").stdout)
+    assert [row["store"] for row in again["stores"]] == ["one/store", "two/store", "gone"]
+    assert again["summary"] == here["summary"]
+    table = rmqctl("verify", "@results/*.json").stdout
+    assert "two:\nerror  " in table
+    assert "Next:" not in table
+    refused = rmqctl("topics", "@results/*.json")
+    assert refused.exit_code == 1
+    assert "does not answer `topics`" in refused.stdout
+    assert "is a result of verify" in rmqctl("doctor", "@results/one.json").stdout

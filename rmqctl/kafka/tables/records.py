@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -85,11 +84,6 @@ def kafka_options(given: Mapping[str, str]) -> KafkaOptions:
     return KafkaOptions(wanted=KafkaFilter(**wanted), **made)
 
 
-def _several(text: str) -> str:
-    """Several ``log.dirs`` as Spark's ``load`` hands them over."""
-    return ",".join(json.loads(text))
-
-
 def _body(text: str) -> str:
     if text not in _BODIES:
         raise ValueError(f"give {' or '.join(_BODIES)}")
@@ -99,7 +93,6 @@ def _body(text: str) -> str:
 _WANTED = ("topics", "queue_id", "after", "before", "from_offset", "to_offset")
 _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "path": ("path", str),
-    "paths": ("path", _several),
     "columns": ("columns", names),
     "body": ("body", _body),
     "splitSize": ("split_size", split_size),

@@ -1,0 +1,468 @@
+"""The tables of several stores as one: rows of all of them with ``cluster`` and ``store`` before their columns.
+
+What a store is to :mod:`rmqctl.tables`, several stores of one family are here: the same tables, divided into the parts
+of all stores, so that SQL, statistics, exports, streams and Spark need nothing of their own for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import chain
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+
+from rmqctl.answer import Row
+from rmqctl.errors import NotAStore, RmqctlError
+from rmqctl.fleet import open_all
+from rmqctl.inventory import Member, is_several, members_of
+from rmqctl.parallel import Share
+from rmqctl.tables import (
+    BadOption,
+    Change,
+    Condition,
+    Figures,
+    Log,
+    Marks,
+    Order,
+    Places,
+    Table,
+    Tables,
+    fold,
+    names,
+)
+from rmqctl.tables import tables_of as tables_of_one
+
+HEAD = ("cluster", "store")
+"""Columns before those of each store; the cluster is null where nobody says it."""
+STORES = "stores"
+STORES_SCHEMA = pa.schema(
+    [(name, pa.string()) for name in (*HEAD, "path", "role", "host", "replica_of")]
+    + [("log_bytes", pa.int64()), ("error", pa.string())]
+)
+"""Columns of the table ``stores``: one row a store; ``error``: why it cannot be read."""
+_SEPARATOR = "#"  # in no name of a place
+_FAMILIES = {"rocketmq": "rocketmq", "kafkalog": "kafka"}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One store of several.
+
+    Attributes:
+        tables: those of the store; None where it could not be opened.
+        error: why.
+    """
+
+    member: Member
+    tables: Tables | None
+    error: str = ""
+
+    @property
+    def name(self) -> str:
+        """What rows call it."""
+        return self.member.name
+
+    @property
+    def head(self) -> tuple[str | None, str]:
+        """What stands in the columns :data:`HEAD`."""
+        return self.member.cluster, self.member.name
+
+
+def tables_of(format: str, given: Mapping[str, str]) -> Tables:
+    """Return the tables of a store, or of several, by the options of the data source.
+
+    Several stores are named by the option ``paths``, a list in JSON, as ``load([...])`` of Spark makes it: paths,
+    patterns, inventories, or tables as an inventory has them. A ``path`` may be a pattern or an inventory, too.
+    Directories of one Kafka broker are one store, and alone the tables of it.
+
+    Raises:
+        BadOption: an option is not known, or its value is no such thing.
+        NotAStore: a pattern matches nothing.
+        WrongUsage: an inventory is none.
+    """
+    options = {fold(name): (name, text) for name, text in given.items()}
+    _, path = options.get("path", ("", ""))
+    if "paths" not in options and not is_several(path):
+        return tables_of_one(format, given)
+    strict = options.get("unreadable", ("", "fail"))[1].lower()
+    if strict not in {"fail", "skip"}:
+        raise BadOption(f"option unreadable of the {format} source cannot be {strict!r}: give fail or skip")
+    rest = dict(text for name, text in options.items() if name not in {"path", "paths", "unreadable", "columns"})
+    places: list[Any] = orjson.loads(options["paths"][1]) if "paths" in options else [path]
+    members = _members(format, places)
+    columns = names(options["columns"][1]) if "columns" in options else None
+    if len(members) == 1 and not any(isinstance(place, dict) or is_several(place) for place in places):
+        one = tables_of_one(format, {**rest, **_options(format, members[0])})
+        return one if columns is None else one.asked(columns)
+    found = [
+        Listed(member, tables_of_one(format, {**rest, **_options(format, member)}))
+        for member in members
+        if member.family in {None, "auto", _FAMILIES[format]}
+    ]
+    if not found:
+        raise BadOption(f"none of the stores is one for the {format} source")
+    made = FleetTables(tuple(found), is_strict=strict == "fail")
+    return made if columns is None else made.asked(columns)
+
+
+def _members(format: str, places: Sequence[Any]) -> list[Member]:
+    """Return the stores that are named; of Kafka they are opened: directories of one broker are one store."""
+    if format == "kafkalog" and not any(isinstance(place, dict) for place in places):
+        return [member for member, _ in open_all(places).stores]
+    return members_of(places)
+
+
+def _options(format: str, member: Member) -> dict[str, str]:
+    settings = {"commitLog": ",".join(member.commit_log), "brokerConf": member.broker_conf or ""}
+    own = {name: text for name, text in settings.items() if text}
+    return {"path": member.path, **(own if format == "rocketmq" else {})}
+
+
+def entry(member: Member, path: str) -> Row:
+    """Return a store as a table of an inventory, an item of the option ``paths``.
+
+    Args:
+        path: instead of its own.
+    """
+    made: dict[str, Any] = {
+        "path": path,
+        "name": member.name,
+        "cluster": member.cluster,
+        "broker_conf": member.broker_conf,
+    }
+    made |= {"commit_log": list(member.commit_log) or None, "family": member.family, **member.facts}
+    return {name: value for name, value in made.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTables:
+    """The tables of several stores of one family (:class:`rmqctl.tables.Tables`).
+
+    Attributes:
+        listed: the stores.
+        columns: of the main table that are asked for; None: all.
+        is_strict: a store that cannot be read is an error; else it is left out and noted.
+        failed: why stores could not be read, by name; complete once the parts of a table were made.
+    """
+
+    listed: tuple[Listed, ...]
+    columns: tuple[str, ...] | None = None
+    is_strict: bool = False
+    failed: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        self.failed.update({one.name: one.error for one in self.listed if one.tables is None})
+
+    @property
+    def _first(self) -> Tables:
+        for one in self.listed:
+            if one.tables is not None:
+                return one.tables
+        raise self.unreadable()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self._first.names, STORES)
+
+    @property
+    def path(self) -> str:
+        return ", ".join(one.member.path for one in self.listed)
+
+    def table(self, name: str) -> FleetTable | StoreTable:
+        if name == STORES:
+            return StoreTable(self.listed)
+        columns = self.columns if name == self.names[0] else None
+        return FleetTable(self, _tables_named(self, name), columns)
+
+    def asked(self, columns: tuple[str, ...] | None, conditions: Sequence[Condition] = ()) -> FleetTables:
+        kept = [one for one in self.listed if all(_passes(one, condition) for condition in conditions)]
+        if all(one.tables is None for one in kept):  # no row passes, but there are columns
+            kept += [one for one in self.listed if one.tables is not None][:1]
+        own = None if columns is None else tuple(name for name in columns if name not in HEAD)
+        rest = [condition for condition in conditions if condition.column not in HEAD]
+        return self._changed(lambda tables: tables.asked(own, rest), tuple(kept), columns=columns or None)
+
+    def for_cores(self, cores: int | None) -> FleetTables:
+        return self._changed(lambda tables: tables.for_cores(cores), self.listed, columns=self.columns)
+
+    def _changed(
+        self, change: Callable[[Tables], Tables], listed: Sequence[Listed], *, columns: tuple[str, ...] | None
+    ) -> FleetTables:
+        made = tuple(one if one.tables is None else replace(one, tables=change(one.tables)) for one in listed)
+        return replace(self, listed=made, columns=columns)
+
+    def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
+        for one in self.listed:
+            with_head = _Headed(one.head)
+            found = self.tried(one, lambda tables: list(tables.findings(share)))
+            yield from map(with_head.batch, found or [])
+
+    def log(self) -> FleetLog:
+        return FleetLog(self)
+
+    def figures(self, *, keys: bool = True) -> Figures:
+        found = {one.name: self.tried(one, lambda tables: tables.figures(keys=keys)) for one in self.listed}
+        first = next((figures for figures in found.values() if figures is not None), None)
+        if first is None:
+            raise self.unreadable()
+        queue = ("store", *first.groups["queue"])  # queues of one number on two brokers are two
+        clusters = {"cluster": ("cluster",)} if any(one.member.cluster for one in self.listed) else {}
+        groups = {**first.groups, "queue": queue, "store": ("store",), **clusters}
+        rows = {name: figures.rows for name, figures in found.items() if figures is not None}
+        spans = [figures.span for figures in found.values() if figures is not None and figures.span is not None]
+        return Figures(groups, FleetTable(self, rows), max(spans, default=None))
+
+    def described(self) -> dict[str, Any]:
+        return self._first.described()
+
+    def unreadable(self) -> NotAStore:
+        """Return the error that no store can be read."""
+        name, why = next(iter(self.failed.items()))
+        return NotAStore(self.path, f"none of them can be read; {name}: {why}", "look at one of them alone")
+
+    def tried(self, one: Listed, work: Callable[[Tables], T]) -> T | None:
+        """Return what is done with the tables of a store; None where it cannot be read, which is noted.
+
+        Raises:
+            RmqctlError, OSError: it cannot be read, and that is an error here.
+        """
+        if one.tables is None or one.name in self.failed:
+            if self.is_strict:
+                raise RmqctlError(f"{one.name}: {self.failed[one.name]}")
+            return None
+        try:
+            return work(one.tables)
+        except BadOption:
+            raise
+        except (RmqctlError, OSError) as error:
+            if self.is_strict:
+                raise
+            self.failed[one.name] = str(error)
+            return None
+
+
+def _tables_named(tables: FleetTables, name: str) -> dict[str, Table]:
+    return {one.name: one.tables.table(name) for one in tables.listed if one.tables is not None}
+
+
+def _passes(one: Listed, condition: Condition) -> bool:
+    """Whether rows of a store can pass a condition."""
+    if condition.column not in HEAD or condition.operation not in {"=", "in"}:
+        return True
+    values = condition.value if condition.operation == "in" else (condition.value,)
+    return dict(zip(HEAD, one.head, strict=True))[condition.column] in values
+
+
+@dataclass(frozen=True, slots=True)
+class _Headed:
+    """Puts what is known of a store before the columns of its rows."""
+
+    head: tuple[str | None, str]
+
+    def batch(self, batch: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Return rows with :data:`HEAD`.
+
+        Args:
+            names: columns of the result; None: all.
+        """
+        columns: dict[str, Any] = {
+            name: pa.repeat(pa.scalar(value, pa.string()), batch.num_rows)
+            for name, value in zip(HEAD, self.head, strict=True)
+        }
+        columns |= dict(zip(batch.schema.names, batch.columns, strict=True))
+        chosen = list(columns) if names is None else names
+        fields = [pa.field(name, columns[name].type) for name in chosen]
+        return pa.RecordBatch.from_arrays([columns[name] for name in chosen], schema=pa.schema(fields))
+
+
+_StorePart = tuple[str, Any]
+"""The name of a store, and a part of its table."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTable:
+    """One table of several stores."""
+
+    tables: FleetTables
+    of: Mapping[str, Table]
+    columns: tuple[str, ...] | None = None
+
+    def schema(self) -> pa.Schema:
+        own = next(iter(self.of.values())).schema()
+        whole = pa.schema([*((name, pa.string()) for name in HEAD), *own])
+        return whole if self.columns is None else pa.schema([whole.field(name) for name in self.columns])
+
+    def parts(self) -> list[_StorePart]:
+        """Return the parts of all stores; one that cannot be read has none, and is noted."""
+        return self.planned(map)
+
+    def planned(self, share: Share) -> list[_StorePart]:
+        """Return :meth:`parts`, with the stores opened and divided elsewhere, one to an item of work."""
+        left = [one for one in self.tables.listed if self.tables.tried(one, bool) is not None and one.name in self.of]
+        plan = _Plan(self.of, self.tables.is_strict)
+        found: list[_StorePart] = []
+        for one, (parts, error) in zip(left, share(plan, [one.name for one in left]), strict=True):
+            if error:
+                self.tables.failed[one.name] = error
+            found += [(one.name, part) for part in parts]
+        return found
+
+    def read(self, part: _StorePart) -> Iterator[pa.RecordBatch]:
+        name, inner = part
+        head = next(one.head for one in self.tables.listed if one.name == name)
+        for batch in self.of[name].read(inner):
+            yield _Headed(head).batch(batch, self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Divides the table of one store."""
+
+    of: Mapping[str, Table]
+    is_strict: bool
+
+    def __call__(self, name: str) -> tuple[list[Any], str]:
+        try:
+            return list(self.of[name].parts()), ""
+        except BadOption:
+            raise
+        except (RmqctlError, OSError) as error:
+            if self.is_strict:
+                raise
+            return [], str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTable:
+    """The stores themselves, also those that cannot be read."""
+
+    listed: tuple[Listed, ...]
+
+    def schema(self) -> pa.Schema:
+        return STORES_SCHEMA
+
+    def parts(self) -> list[int]:
+        return list(range(len(self.listed)))
+
+    def read(self, part: int) -> Iterator[pa.RecordBatch]:
+        one = self.listed[part]
+        row: dict[str, Any] = {**dict(zip(HEAD, one.head, strict=True)), "path": one.member.path, **one.member.facts}
+        try:
+            if one.tables is None:
+                raise RmqctlError(one.error)
+            row["log_bytes"] = one.tables.log().size
+        except (RmqctlError, OSError) as error:
+            row["error"] = str(error)
+        yield pa.RecordBatch.from_pylist([row], schema=STORES_SCHEMA)
+
+
+# --- the logs of all stores -----------------------------------------------------------------------------
+
+
+class FleetLog:
+    """The main table of several stores bit by bit (:class:`rmqctl.tables.Log`): places have the name of their store."""
+
+    def __init__(self, tables: FleetTables) -> None:
+        self.tables = tables
+        found = {one.name: (one, self.tables.tried(one, _opened_log)) for one in tables.listed}
+        self._logs: dict[str, tuple[Listed, Log]] = {
+            n: (one, log) for n, (one, log) in found.items() if log is not None
+        }
+        if not self._logs:
+            raise tables.unreadable()
+        first = next(iter(self._logs.values()))[1]
+        self.row_place, self.row_time = first.row_place, first.row_time
+        self.partitions = (*first.partitions, *HEAD)
+
+    @property
+    def size(self) -> int:
+        return sum(log.size for _, log in self._logs.values())
+
+    @property
+    def is_running(self) -> bool:
+        return any(log.is_running for _, log in self._logs.values())
+
+    def begin(self) -> Places:
+        return self._joined(lambda _, log: log.begin())
+
+    def end(self, known: Places | None = None, most_bytes: int | None = None, *, growing: bool = True) -> Places:
+        share = None if most_bytes is None else max(most_bytes // len(self._logs), 1)
+        return self._joined(
+            lambda name, log: log.end(_of(known or {}, name) or None, share, growing=growing)  # some stores are new
+        )
+
+    def marks(self, places: Places) -> Marks:
+        return self._joined(lambda name, log: log.marks(own) if (own := _of(places, name)) else {})
+
+    def changes(self, places: Places, marks: Marks) -> list[Change]:
+        return [
+            replace(change, name=f"{name}{_SEPARATOR}{change.name}", what=f"{name}: {change.what}")
+            for name, (_, log) in self._logs.items()
+            if (own := _of(places, name))
+            for change in log.changes(own, _of(marks, name))
+        ]
+
+    def parts(self, start: Places, end: Places, size: int | None = None) -> list[_StorePart]:
+        return [
+            (name, part)
+            for name, (_, log) in self._logs.items()
+            if _of(end, name)
+            for part in log.parts(_of(start, name) or log.begin(), _of(end, name), size)
+        ]
+
+    def name_of(self, part: _StorePart) -> str:
+        name, inner = part
+        plain = re.sub(r"[^\w.-]+", "_", name).strip("_")
+        unique = "" if plain == name else f"-{sha256(name.encode()).hexdigest()[:8]}"
+        return f"{plain}{unique}-{self._logs[name][1].name_of(inner)}"
+
+    def size_of(self, part: _StorePart) -> int:
+        return self._logs[part[0]][1].size_of(part[1])
+
+    def read(self, part: _StorePart, order: Order | None = None) -> Iterator[pa.RecordBatch]:
+        one, log = self._logs[part[0]]
+        own = None if order is None else _StoreOrder(order, _Headed(one.head))
+        for batch in log.read(part[1], own):
+            yield _Headed(one.head).batch(batch, self.tables.columns)
+
+    def _joined(self, ask: Callable[[str, Log], Mapping[str, T]]) -> dict[str, T]:
+        return dict(
+            chain.from_iterable(
+                ((f"{name}{_SEPARATOR}{key}", value) for key, value in ask(name, log).items())
+                for name, (_, log) in self._logs.items()
+            )
+        )
+
+
+def _opened_log(tables: Tables) -> Log:
+    log = tables.log()
+    log.begin()  # whether it can be read shows here
+    return log
+
+
+def _of(values: Mapping[str, T], name: str) -> dict[str, T]:
+    """Return those that belong to a store, by their names in it."""
+    parts = ((key.rpartition(_SEPARATOR), value) for key, value in values.items())
+    return {place: value for (store, _, place), value in parts if store == name}
+
+
+class _StoreOrder:
+    """An order of the rows of one store, in which all have the same :data:`HEAD`."""
+
+    def __init__(self, order: Order, head: _Headed) -> None:
+        self._order, self._head = order, head
+        self.columns = tuple(name for name in order.columns if name not in HEAD)
+
+    def codes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        return self._order.codes(self._head.batch(batch))
+
+
+__all__ = ["FleetLog", "FleetTables", "Listed", "entry", "tables_of"]

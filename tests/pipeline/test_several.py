@@ -1,0 +1,233 @@
+"""Several stores as one set of tables: what all together say is what each says alone, on both engines."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import rmqctl as library
+from fixtures import golden
+from rmqctl import pipeline
+from rmqctl.errors import NotAStore, RmqctlError, WrongUsage
+from rmqctl.filters import Filters
+from rmqctl.fleet_tables import STORES, FleetTables, tables_of
+from rmqctl.pipeline import stats
+from rmqctl.pipeline.local_sql import LocalQueries
+from rmqctl.pipeline.mounted import Mounted
+from rmqctl.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Run = Callable[..., Any]
+ROCKETMQ = ("5.3.3-clean", "5.5.0-crash", "4.9.8-clean")
+KAFKA = ("4.3.1-clean", "3.9.2-crash")
+
+
+def messages(name: str) -> int:
+    return sum(row["kind"] == "msg" for row in golden.truth(name))
+
+
+def read(table: Table) -> pa.Table:
+    return pa.Table.from_batches([b for part in table.parts() for b in table.read(part)], table.schema())
+
+
+@pytest.fixture(scope="module")
+def inventory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three stores of RocketMQ, two of Kafka, one that is not there."""
+    rows = [(f"r{n}", name, "rocketmq") for n, name in enumerate(ROCKETMQ)]
+    rows += [(f"k{n}", name, "kafka") for n, name in enumerate(KAFKA)]
+    text = [
+        f'[[store]]\npath = "{golden.pristine(name)}"\nname = "{own}"\ncluster = "{family}-lab"\nfamily = "{family}"\n'
+        for own, name, family in rows
+    ]
+    file = tmp_path_factory.mktemp("inventory") / "fleet.toml"
+    file.write_text("\n".join([*text, '[[store]]\npath = "gone"\nrole = "slave"\n']), "utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def both(inventory: Path) -> dict[str, FleetTables]:
+    found = {f: tables_of(f, {"path": f"@{inventory}", "unreadable": "skip"}) for f in ("rocketmq", "kafkalog")}
+    assert all(isinstance(tables, FleetTables) for tables in found.values())
+    return found  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("format", ["rocketmq", "kafkalog"])
+def test_every_table_has_the_rows_of_each_store_and_its_name(format: str, both: dict[str, FleetTables]) -> None:
+    tables = both[format]
+    for name in tables.names[:-1]:
+        found = read(tables.table(name))
+        assert found.schema.names[:2] == ["cluster", "store"]
+        for one in tables.listed[:-1]:
+            assert one.tables is not None
+            own = found.filter(pa.compute.equal(found.column("store"), one.name)).drop_columns(["cluster", "store"])
+            assert own.equals(read(one.tables.table(name))), (name, one.name)
+        assert set(found.column("store").to_pylist()) <= {one.name for one in tables.listed[:-1]}
+    assert list(tables.failed) == ["gone"]
+    assert "nothing is there" in tables.failed["gone"]
+
+
+def test_the_table_of_stores_has_a_row_for_each_also_where_it_cannot_be_read(both: dict[str, FleetTables]) -> None:
+    rows = read(both["rocketmq"].table(STORES)).to_pylist()
+    assert [(row["store"], row["role"], row["error"] is None) for row in rows] == [
+        ("r0", None, True), ("r1", None, True), ("r2", None, True), ("gone", "slave", False),
+    ]  # fmt: skip
+    assert [row["log_bytes"] for row in rows[:3]] == [library.open(golden.pristine(n)).size for n in ROCKETMQ]
+
+
+def test_without_leave_a_store_that_cannot_be_read_is_an_error(inventory: Path) -> None:
+    table = tables_of("rocketmq", {"path": f"@{inventory}"}).table("messages")
+    with pytest.raises(NotAStore, match="nothing is there"):
+        table.parts()
+    with pytest.raises(NotAStore):
+        tables_of("rocketmq", {"path": f"@{inventory}"}).log()
+
+
+def test_columns_come_as_they_are_asked_for_and_a_condition_on_the_store_spares_the_others(
+    both: dict[str, FleetTables],
+) -> None:
+    from rmqctl.tables import Condition
+
+    asked = both["rocketmq"].asked(("size", "store", "topic"), [Condition("store", "=", "r1")])
+    table = asked.table("messages")
+    assert table.schema().names == ["size", "store", "topic"]
+    assert {name for name, _ in table.parts()} == {"r1"}
+    assert len(read(table)) == messages(ROCKETMQ[1])
+    nothing = both["rocketmq"].asked(None, [Condition("cluster", "in", ("kafka-lab",))]).table("messages")
+    assert nothing.schema().names[0] == "cluster"
+
+
+def test_directories_of_one_kafka_broker_are_one_store_without_a_name(tmp_path: Path) -> None:
+    one = golden.unpack(KAFKA[0], tmp_path / "a")
+    other = tmp_path / "b"
+    other.mkdir()
+    meta = one / "meta.properties"
+    lines = meta.read_text("utf-8").splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("directory.id"))
+    for directory in (one, other):
+        (directory / "meta.properties").write_text(text, "utf-8")
+    together = tables_of("kafkalog", {"paths": json.dumps([str(one), str(other)])})
+    alone = tables_of("kafkalog", {"path": f"{one},{other}"})
+    assert not isinstance(together, FleetTables)
+    assert read(together.table("topics")).equals(read(alone.table("topics")))
+
+
+def test_which_store_holds_a_key(inventory: Path) -> None:
+    queries = LocalQueries([Mounted("", {"path": f"@{inventory}", "unreadable": "skip"})])
+    key = "k1"
+    found = list(
+        queries.rows(f"select store, count(*) n from messages where array_contains(keys, '{key}') group by store")
+    )
+    alone = {}
+    for n, name in enumerate(ROCKETMQ):
+        own = LocalQueries([Mounted("", {"path": str(golden.pristine(name))})])
+        ((row),) = own.rows(f"select count(*) n from messages where array_contains(keys, '{key}')")
+        alone[f"r{n}"] = row["n"]
+    assert {row["store"]: row["n"] for row in found} == {name: n for name, n in alone.items() if n}
+    assert sum(alone.values())
+    assert list(queries.unreadable) == ["gone"]
+
+
+@pytest.mark.parametrize("names", [ROCKETMQ, KAFKA])
+def test_figures_of_all_are_the_sum_of_each(names: tuple[str, ...]) -> None:
+    fleet = library.open_all([str(golden.pristine(name)) for name in names])
+    whole = stats.collect_here(fleet.as_tables())
+    parts = [stats.collect_here(store.as_tables(Filters())) for _, store in fleet.stores]  # type: ignore[union-attr]
+    for figure in ("messages", "records", "bytes", "body_bytes", "bad_crc"):
+        assert whole.groups["all"][0][figure] == sum(part.groups["all"][0][figure] for part in parts)
+        by_store = {row["store"]: row[figure] for row in whole.groups["store"]}
+        assert list(by_store.values()) == [
+            part.groups["all"][0][figure]
+            for _, part in sorted(zip(fleet.stores, parts, strict=True), key=lambda p: p[0][0].name)
+        ]
+    assert len(whole.groups["queue"]) == sum(len(part.groups["queue"]) for part in parts)
+
+
+def test_stores_of_two_families_or_with_a_limit_are_refused() -> None:
+    fleet = library.open_all([str(golden.pristine(ROCKETMQ[0])), str(golden.pristine(KAFKA[0]))])
+    with pytest.raises(WrongUsage, match="no columns in common"):
+        fleet.as_tables()
+    with pytest.raises(WrongUsage, match="of one store"):
+        fleet.as_tables(Filters(limit=3))
+    with pytest.raises(RmqctlError, match="none of them can be read"):
+        library.open_all(["nowhere", "nothing"]).as_tables()
+
+
+def test_sql_over_an_inventory_says_what_is_missing_and_exits_1(rmqctl: Run, inventory: Path) -> None:
+    done = rmqctl(
+        "sql", f"@{inventory}", "select cluster, store, count(*) n from rocketmq_messages group by 1, 2", "-o", "jsonl"
+    )
+    assert done.exit_code == 1
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {row["store"]: row["n"] for row in rows} == {f"r{n}": messages(name) for n, name in enumerate(ROCKETMQ)}
+    assert done.stderr.count("nothing is there") == 1
+    assert "kafkalog_" in done.stderr
+    errors = rmqctl("sql", f"@{inventory}", "select store from rocketmq_stores where error is not null", "-o", "csv")
+    assert errors.stdout == "store\ngone\n"
+
+
+def test_stats_over_several_has_a_row_for_what_cannot_be_read(rmqctl: Run, tmp_path: Path) -> None:
+    paths = [str(golden.pristine(name)) for name in ROCKETMQ]
+    done = rmqctl("stats", *paths, str(tmp_path / "gone"), "--no-keys", "-o", "json")
+    assert done.exit_code == 1
+    rows = json.loads(done.stdout)["store"]
+    assert [row["store"] for row in rows] == [*sorted(paths), str(tmp_path / "gone")]
+    assert "nothing is there" in rows[-1]["error"]
+    assert done.stderr.count("nothing is there") == 1
+
+
+# --- on Spark -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format", ["rocketmq", "kafkalog"])
+def test_spark_has_the_same_rows(
+    spark: SparkSession, format: str, inventory: Path, both: dict[str, FleetTables]
+) -> None:
+    main = both[format].names[0]
+    place = "physical_offset" if format == "rocketmq" else "offset"
+    here = read(both[format].asked(("store", "topic", place)).table(main)).to_pylist()
+    wanted = Counter((row["store"], row["topic"], row[place]) for row in here)
+    loaded = spark.read.format(format).option("unreadable", "skip").option("columns", f"store,topic,{place}")
+    assert Counter(map(tuple, loaded.load(f"@{inventory}").collect())) == wanted
+    names = ROCKETMQ if format == "rocketmq" else KAFKA
+    paths = [str(golden.pristine(name)) for name in names]
+    counted = spark.read.format(format).load(paths).groupBy("store").count().collect()
+    assert {row["store"]: row["count"] for row in counted} == {
+        path: sum(n for key, n in wanted.items() if key[0] == f"{format[0]}{number}")
+        for number, path in enumerate(paths)
+    }
+    shown = pipeline.rows(spark, paths, format=format, columns="store,topic", where=f"store = '{paths[1]}'")
+    assert shown.columns == ["store", "topic"]
+    assert shown.count() == sum(n for key, n in wanted.items() if key[0] == f"{format[0]}1")
+
+
+@pytest.mark.spark
+def test_spark_names_the_store_that_cannot_be_read(spark: SparkSession, inventory: Path) -> None:
+    from rmqctl.pipeline.queries import SparkQueries, rows
+
+    with pytest.raises(Exception, match="nothing is there"):
+        spark.read.format("rocketmq").load(f"@{inventory}").count()
+    mounted = Mounted("", {"path": f"@{inventory}", "unreadable": "skip"})
+    queries, local = SparkQueries(spark, [mounted]), LocalQueries([mounted])
+    for text in (
+        "select store, topic, count(*) n from messages group by store, topic order by store, topic",
+        "select store, count(*) n from topics group by store order by store",
+        "select store, error is null fine from stores order by store",
+        "select store, id, count(*) n from findings group by 1, 2 order by 1, 2",
+    ):
+        assert list(rows(queries.query(text))) == list(local.rows(text))
+    assert list(queries.unreadable) == ["gone"]
+
+
+@pytest.mark.spark
+def test_figures_on_spark_are_those_of_this_process(spark: SparkSession) -> None:
+    tables = library.open_all([str(golden.pristine(name)) for name in ROCKETMQ]).as_tables()
+    assert stats.collect(spark, tables) == stats.collect_here(tables)
