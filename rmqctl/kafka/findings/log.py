@@ -199,7 +199,8 @@ SEGMENT_MISSING = declare(
     "segment.missing",
     _E,
     "The log file of a segment is gone while its index or snapshot is there and its offsets are missing. Of the first segments: "
-    "the leader-epoch-checkpoint begins before the log, and the topic's settings let no broker delete segments.",
+    "the leader-epoch-checkpoint begins before the log, and the topic's settings let no broker delete segments. A warning where "
+    "no metadata log has the settings.",
     "Restore the file from a replica, or from a .deleted or .swap file beside it.",
     broker="Deletes the index files that are left over, and goes on without the offsets.",
     see="spec 13.2",

@@ -400,8 +400,8 @@ def _frames_among(data: Bytes8, at: Ints, limit: int, base: int | None) -> Ints:
         return at
     frame = read(at, plan_of(BatchFrame).runs[0].dtype)
     offset, size = frame["base_offset"].astype(np.int64), frame["batch_length"].astype(np.int64) + FRAME_HEAD
-    good = (offset >= 0) & (at + size <= limit) & (size <= MAX_BATCH)
-    if base is not None:
+    good = (at + size <= limit) & (size <= MAX_BATCH)
+    if base is not None:  # else its CRC proves a batch whose base offset is damaged, negative as it may be
         good &= (offset >= base) & (offset - base <= INT_MAX)
     found = []
     modern = at[good & (frame["magic"] == 2) & (size >= HEADER_SIZE) & (at <= len(data) - HEADER_SIZE)]

@@ -554,7 +554,8 @@ class LogMender:
                 if finding.kind is not SEGMENT_EMPTIED:
                     files = _by_segment(name, found)
                 break
-        if data is None and is_gap:
+        if data is None and (is_gap or finding.level is Severity.WARNING):
+            yield from () if is_gap else (_left_missing(finding),)
             return
         if data is None:
             if self.survey.partition.is_metadata_log:
@@ -601,6 +602,11 @@ def _by_segment(first: str, found: Sequence[Batch]) -> list[tuple[str, int]]:
 
 def _left_empty(finding: Finding) -> Step:
     why = "a segment that compaction has emptied is sound; if the topic is not compacted, restore it with --from"
+    return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
+
+
+def _left_missing(finding: Finding) -> Step:
+    why = "a broker may have deleted it; if it has not, restore it with --from"
     return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
 
 

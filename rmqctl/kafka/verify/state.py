@@ -143,21 +143,24 @@ def check_partition_files(log: PartitionLog, image: MetadataImage | None, *, is_
 def _lost_start(log: PartitionLog, image: MetadataImage | None) -> Iterator[Finding]:
     """First segments that nothing deleted: the epochs begin before the log, and its topic keeps all records.
 
-    A broker that deletes segments lets the epochs begin with those that are left, where none are in remote storage.
+    A broker that deletes segments lets the epochs begin with those that are left, where none are in remote storage. So
+    where no settings are known, it is a warning.
     """
     partition, epochs = log.partition, log.leader_epochs
-    if image is None or not partition.is_plain or partition.is_metadata_log or not log.segments or epochs.problems:
+    if not partition.is_plain or partition.is_metadata_log or not log.segments or epochs.problems:
         return
     first, entry = log.segments[0].base, min(epochs.entries, key=lambda one: one.start_offset, default=None)
     begin = max(entry.start_offset, log.checkpoints.offset(FileKind.LOG_STARTS, partition) or 0) if entry else first
     is_left = partition.segments[0].base < first or any(
         f.meaning.base in range(begin, first) for f in partition.leftovers
     )
-    if entry is None or begin >= first or is_left or not _keeps_all(partition, image):
+    if entry is None or begin >= first or is_left or not (image is None or _keeps_all(partition, image)):
         return
-    there = f"epoch {entry.epoch} begins at {entry.start_offset} in {FileKind.LEADER_EPOCHS}, and its topic keeps all"
+    keeps = "its topic keeps all" if image is not None else "nothing here says whether it keeps all"
+    there = f"epoch {entry.epoch} begins at {entry.start_offset} in {FileKind.LEADER_EPOCHS}, and {keeps}"
     message = f"it is not there, but {there}; offsets {begin} to {first - 1} are missing"
-    yield Finding(SEGMENT_MISSING, f"{partition.directory}/{begin:020d}.log", 0, 0, message)
+    level = Severity.WARNING if image is None else None
+    yield Finding(SEGMENT_MISSING, f"{partition.directory}/{begin:020d}.log", 0, 0, message, severity=level)
 
 
 def _keeps_all(partition: Partition, image: MetadataImage) -> bool:

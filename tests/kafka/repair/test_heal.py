@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,11 +20,13 @@ from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.repair.heal import Healer
 from rmqctl.kafka.repair.log import LogMender
 from rmqctl.kafka.repair.plan import RepairOptions, overlaid, plan_repair
+from rmqctl.kafka.repair.sides import batches_in
 from rmqctl.kafka.repair.survey import LOG_KINDS, Batch, Survey
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.release import Release
 from rmqctl.repair.edits import Overwrite, SetTimes
 from tests.kafka.batches import TIME, batch, record
+from tests.kafka.repair.attacked import outermost
 from tests.kafka.repair.judged import opened
 from tests.kafka.repair.test_markers import alone
 
@@ -410,3 +413,25 @@ def test_two_wrong_epochs_near_each_other_cost_no_other_batch(seed: int, tmp_pat
     mended = Survey(overlaid(directory, plan.steps).partitions[0])
     assert {b.base_offset: mended.bytes_of(b) for b in map(mended.batch, range(len(mended)))} == sound
     assert sum(step.loses for step in plan.steps) == 0
+
+
+@pytest.mark.parametrize("topic", ["plain-none-0", "txn-a-0", "compacted-0"])
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_batch_with_a_negative_base_offset_after_damage_is_counted(topic: str, number: int, tmp_path: Path) -> None:
+    """It is healed, or a step names it; where nothing is done, it stays."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    path = max((root / topic).glob("*.log"), key=lambda file: file.stat().st_size)
+    data = bytearray(path.read_bytes())
+    (at, _), (following, sound) = list(outermost(bytes(data)))[number : number + 2]
+    data[at : at + 40] = bytes(40)
+    data[following] |= 0x80
+    path.write_bytes(data)
+    name = f"{topic}/{path.name}"
+    assert following in batches_in(LocalTree(str(root)), name)["position"].tolist()
+    (tmp_path / "staged").mkdir()
+    found = plan_repair(opened(root), RepairOptions(Release(4, 3, 1)), tmp_path / "staged")
+    assert found.books is None or found.books.balances
+    with closing(overlaid(opened(root), found.plan.steps).tree.open(name)) as made:
+        after = made.read_at(0, made.size())
+    named = [one for step in found.plan.steps for one in step.gives_up]
+    assert sound in after or sound[8:] in after or any(sound[17:21].hex() in one for one in named)

@@ -110,6 +110,24 @@ def test_first_segments_that_nothing_deleted_are_an_error_and_a_loss(
     assert "epoch" not in {step.id.partition(".")[0] for step in plan.plan.steps}
 
 
+@pytest.mark.parametrize("name", ["3.9.2-clean", "4.3.1-crash"])
+def test_first_segments_are_missed_without_the_settings_too_and_come_from_a_replica(name: str, tmp_path: Path) -> None:
+    root, other = (golden.unpack(name, tmp_path / side) for side in "ab")
+    shutil.rmtree(root / "__cluster_metadata-0")
+    before = bad(root)
+    path = min((root / "plain-none-0").glob("*.log"))
+    sound = path.read_bytes()
+    for file in (root / "plain-none-0").glob(f"{path.stem}.*"):
+        file.unlink()
+    wanted = ("warning", "segment.missing", f"plain-none-0/{path.name}")
+    assert set(bad(root)) - set(before) == {wanted}
+    CliRunner().invoke(cli, ["repair", str(root), "--apply"])
+    assert not path.exists()
+    assert wanted in bad(root)
+    CliRunner().invoke(cli, ["repair", str(root), "--from", str(other), "--apply"])
+    assert path.read_bytes() == sound
+
+
 @pytest.mark.parametrize(
     "settings",
     [
