@@ -125,7 +125,7 @@ class Healer:
         """
         (was, _, epoch, _), (right, _, fixed, _) = _FRAME.unpack_from(raw), _FRAME.unpack_from(healed)
         stated = damage.stated
-        if was == right or stated is None:
+        if was == right or was < 0 or stated is None:
             return True
         others = [] if self.log is None else self.log.directory.partitions
         if (was ^ right).bit_count() == 1:

@@ -161,7 +161,7 @@ class Proofs:
         """
         offset, _, epoch, _ = _FRAME.unpack_from(new)
         was_offset, _, was_epoch, _ = _FRAME.unpack_from(old)
-        is_whole = bool((self.before.batches(place[0])["position"] == place[1]).any())
+        is_whole = was_offset >= 0 and bool((self.before.batches(place[0])["position"] == place[1]).any())
         if offset == was_offset:
             return epoch == was_epoch or self._epoch_fits(record, epoch, place if is_whole else None)
         is_bit, home = (offset ^ was_offset).bit_count() == 1, self.after.home(record.queue)
