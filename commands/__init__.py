@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "query-time": ("commands.query_time", "The queue offset that a broker answers for a time, and the message there."),
     "query-offset": ("commands.query_offset", "Messages of a queue from an offset on."),
     "query-id": ("commands.query_id", "The message with an offsetMsgId or a unique key."),
+    "trace": ("commands.trace", "The life of one message: each step with its evidence, and what became of it."),
     "offsets": ("commands.offsets", "Positions of consumer groups: shown, set, copied, clamped, merged, by plan."),
     "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
     "repair": ("commands.repair", "Mend what is damaged with the least loss, by a plan that can be taken back."),

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 A_co = TypeVar("A_co", covariant=True)
 EVERYTHING, PLAIN = Filters(), Rendering()
 ROCKETMQ, KAFKA = "rocketmq", "kafka"
+SHOWN = 5
+"""Lives of messages that are shown where nobody says how many."""
 
 
 def rocketmq(why: str = "", *, option: str = "") -> dict[str, str]:
@@ -253,6 +255,17 @@ class QueryId(Question[Answer]):
     every: bool = False
     scan: bool = False
     explain: bool = False
+    as_release: Release | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.trace`."""
+
+    verb: ClassVar[str] = "trace"
+    message: str
+    topic: str | None = None
+    most: int = SHOWN
     as_release: Release | None = None
 
 

@@ -16,7 +16,7 @@ from rmqctl.answer import DRY_RUN, Answer, HexAnswer, Intent, Proposal
 from rmqctl.errors import Refused, StoreInUse, WrongUsage
 from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters, Named, Names, Rendering, bound
-from rmqctl.questions import EVERYTHING, PLAIN, Question
+from rmqctl.questions import EVERYTHING, PLAIN, SHOWN, Question
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -422,6 +422,19 @@ class Store(Asked):
             scan: look in the log instead of an index.
         """
         return self.ask(questions.QueryId(message_id, rendering, topic, every, scan, explain, as_release))
+
+    def trace(
+        self, message: str, *, topic: str | None = None, most: int = SHOWN, as_release: Release | None = None
+    ) -> Answer:
+        """Show what became of a message, step by step with its evidence, and in one sentence at the end.
+
+        Args:
+            message: a key, an id (RocketMQ), or a place: ``TOPIC/QUEUE@OFFSET``. Of a key that several messages have
+                the newest come first.
+            topic: only messages of this topic.
+            most: lives at most.
+        """
+        return self.ask(questions.Trace(message, topic, most, as_release))
 
     # --- changing, by plan --------------------------------------------------------------------------
     #

@@ -217,6 +217,11 @@ class KafkaStore(_Family, Store):
 
         return lookups.query_offset(self.replicas, asked)
 
+    def answer_trace(self, asked: questions.Trace) -> Answer:
+        from rmqctl.kafka.verbs import tracing
+
+        return tracing.trace(self.replicas, asked, self.settings)
+
     # --- changing, by plan --------------------------------------------------------------------------
 
     def answer_recover(self, asked: questions.Recover) -> Proposal:

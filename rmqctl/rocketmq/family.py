@@ -197,6 +197,11 @@ class RocketMQ(_Family, Store):
 
         return lookups.query_id(self.files, asked)
 
+    def answer_trace(self, asked: questions.Trace) -> Answer:
+        from rmqctl.rocketmq.verbs import tracing
+
+        return tracing.trace(self.files, asked)
+
     # --- changing, by plan --------------------------------------------------------------------------
 
     def answer_recover(self, asked: questions.Recover) -> Proposal:

@@ -90,8 +90,8 @@ def _at_or_after(log: PartitionLog, time: int, steps: Trace) -> Found | None:
     """Return the first record with a timestamp of ``time`` or later in the first segment that should hold one."""
     for segment in log.served:
         assert segment.log is not None
-        index = _time_index(segment)
-        largest, known_by = _largest_timestamp(log, segment, index)
+        index = time_index_of(segment)
+        largest, known_by = largest_timestamp(log, segment, index)
         if largest < time:
             steps.add(segment.log.name, "largest timestamp", f"{largest}, {known_by}: earlier than {time}")
             continue
@@ -153,8 +153,8 @@ def _largest(log: PartitionLog, release: Release, steps: Trace) -> Found | None:
     best, where = -1, None
     for segment in log.served:
         assert segment.log is not None
-        index = _time_index(segment)
-        largest = _largest_timestamp(log, segment, index)[0] if segment.log.size else -1
+        index = time_index_of(segment)
+        largest = largest_timestamp(log, segment, index)[0] if segment.log.size else -1
         steps.add(segment.log.name, "largest timestamp", str(largest))
         if largest > best:
             best, where = largest, segment
@@ -197,7 +197,7 @@ def _blocks(log: PartitionLog, segment: Segment) -> Iterator[Block]:
         yield block
 
 
-def _time_index(segment: Segment) -> TimeIndex | None:
+def time_index_of(segment: Segment) -> TimeIndex | None:
     """Return the time index that a broker reads, made again where it makes it again; None where there is none."""
     if segment.time_index is None:
         return None
@@ -208,7 +208,7 @@ def _time_index(segment: Segment) -> TimeIndex | None:
         source.close()
 
 
-def _largest_timestamp(log: PartitionLog, segment: Segment, index: TimeIndex | None) -> tuple[int, str]:
+def largest_timestamp(log: PartitionLog, segment: Segment, index: TimeIndex | None) -> tuple[int, str]:
     """Return what a broker takes for the largest timestamp of a segment, and how it knows."""
     assert segment.log is not None
     if index is not None and len(index):

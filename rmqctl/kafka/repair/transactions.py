@@ -257,7 +257,8 @@ def coordinator_says(
         producer: its transaction is open.
     """
     partition, logs = log.partition, replicas.of(TRANSACTION_STATE)
-    noted, key = noted_of(logs, producer), (partition.topic, partition.partition or 0)
+    noted = [state.transaction for state in noted_of(logs, producer)]
+    key = partition.topic, partition.partition or 0
     if not noted:
         is_whole = bool(logs) and len(logs) >= replicas.partition_count(TRANSACTION_STATE)
         elsewhere = f"{TRANSACTION_STATE} is not all here, so what its coordinator decided is not known"

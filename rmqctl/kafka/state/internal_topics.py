@@ -7,7 +7,7 @@ transaction commits count once its marker stands in the log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from formats.kafka.coordinator_messages import TransactionStatus
@@ -30,6 +30,8 @@ class TableRecord(NamedTuple):
     Attributes:
         producer_id: of the transaction that wrote it, -1 for none.
         marker: of a control batch; then there is no record.
+        file, position: where its batch lies, relative to the log directory, in bytes.
+        timestamp: of the record, epoch ms.
     """
 
     offset: int
@@ -38,6 +40,9 @@ class TableRecord(NamedTuple):
     key: Values
     value: Values | None
     marker: Marker | None = None
+    file: str = ""
+    position: int = 0
+    timestamp: int = -1
 
 
 class Commit(NamedTuple):
@@ -109,6 +114,7 @@ class ShareState:
         leader_epoch, write_timestamp: with which the start offset was written.
         batches: first and last offset and delivery state of records after the start, ascending.
         complete: records after the start that are done with, as releases from 4.2 on count them.
+        file, position: where the batch of the last record that says so lies, relative to the log directory, in bytes.
     """
 
     start_offset: int
@@ -116,6 +122,8 @@ class ShareState:
     write_timestamp: int
     batches: tuple[tuple[int, int, int], ...] = ()
     complete: int = -1
+    file: str = field(default="", compare=False)
+    position: int = field(default=0, compare=False)
 
     @property
     def done(self) -> int:
@@ -131,20 +139,11 @@ def group_offsets(logs: Iterable[PartitionLog]) -> GroupOffsets:
     """Replay the partitions of ``__consumer_offsets``."""
     found = GroupOffsets()
     for log in logs:
-        pending: dict[int, list[TableRecord]] = {}
-        for record in _table(log, CONSUMER_OFFSETS):
-            if record.marker is not None:
-                _end_commits(found, pending.pop(record.producer_id, []), record.marker)
-            elif record.type in _OFFSET_COMMITS:
-                if record.producer_id >= 0:
-                    pending.setdefault(record.producer_id, []).append(record)
-                else:
-                    _commit(found.commits, record)
-            else:
+        for record, end in _offset_records(_table(log, CONSUMER_OFFSETS)):
+            if record.type not in _OFFSET_COMMITS:
                 _note_group(found, record)
-        for records in pending.values():
-            for record in records:
-                _commit(found.pending, record)
+            else:
+                _commit(found.pending if end is None else found.commits, record)
     for group, _, _ in (*found.commits, *found.pending):
         found.groups.setdefault(group, "")
     return found
@@ -164,13 +163,54 @@ def transactions(logs: Iterable[PartitionLog]) -> dict[str, Transaction]:
     return found
 
 
-def noted_of(logs: Iterable[PartitionLog], producer_id: int) -> list[Transaction]:
-    """Return every state that coordinators noted of a producer and that compaction has left, in order."""
-    found = list[Transaction]()
+class Noted(NamedTuple):
+    """A state that a coordinator noted of a transactional id, and the record that says so."""
+
+    transaction: Transaction
+    record: TableRecord
+
+
+def noted_of(logs: Iterable[PartitionLog], producer_id: int, *, check_crc: bool = False) -> list[Noted]:
+    """Return every state that coordinators noted of a producer and that compaction has left, in order.
+
+    Args:
+        check_crc: leave out batches with a wrong CRC, which brokers do not look at when they load the topic.
+    """
+    found = list[Noted]()
     for log in logs:
-        for record in _table(log, TRANSACTION_STATE):
+        for record in _table(log, TRANSACTION_STATE, check_crc=check_crc):
             if record.marker is None and record.value is not None and record.value["producerId"] == producer_id:
-                found.append(_transaction(record.key["transactionalId"], record.value))
+                found.append(Noted(_transaction(record.key["transactionalId"], record.value), record))
+    return found
+
+
+class PastCommit(NamedTuple):
+    """An offset that a group committed in a partition, whatever came later.
+
+    Attributes:
+        commit: None where the record removes it.
+        record: that says so; end: that put it in force, the same or the marker of its transaction; None while that is
+            open.
+    """
+
+    group: str
+    commit: Commit | None
+    record: TableRecord
+    end: TableRecord | None
+
+
+def commit_history(logs: Iterable[PartitionLog], topic: str, partition: int) -> list[PastCommit]:
+    """Return what ``__consumer_offsets`` still has of the commits of a partition, in the order in which they came into
+    force; records in batches with a wrong CRC are left out.
+    """
+    found = list[PastCommit]()
+    for log in logs:
+        for record, end in _offset_records(_table(log, CONSUMER_OFFSETS, check_crc=True)):
+            is_commit = record.type in _OFFSET_COMMITS
+            if is_commit and (record.key["topic"], record.key["partition"]) == (topic, partition):
+                group = record.key["group"]
+                commit = None if record.value is None else _commit_of(record, record.value)
+                found.append(PastCommit(group, commit, record, end))
     return found
 
 
@@ -185,38 +225,48 @@ def share_states(logs: Iterable[PartitionLog]) -> dict[SharePartition, ShareStat
             if record.value is None:
                 found.pop(key, None)
             else:
-                found[key] = _share_state(record.type, record.value, found.get(key))
+                state = _share_state(record.type, record.value, found.get(key))
+                found[key] = replace(state, file=record.file, position=record.position)
     return found
 
 
-def _table(log: PartitionLog, topic: str) -> Iterator[TableRecord]:
+def _table(log: PartitionLog, topic: str, *, check_crc: bool = False) -> Iterator[TableRecord]:
     """Yield the records of an internal topic that can be taken apart, and the markers, in order."""
-    for _, block in log.blocks():
+    for _, block in log.blocks(check_crc=check_crc):
         for records in records_of(block):
             control = (block["attributes"] & int(Attributes.CONTROL)) != 0
             for index, row in enumerate(records.batch.tolist()):
-                producer = _transaction_of(records, row)
+                producer, offset = _transaction_of(records, row), int(records.offset[index])
+                place = block.file, int(block.position[row]), int(records.timestamp[index])
                 if control[row]:
                     marker = marker_of(block.raw(row))
                     if marker is not None:
-                        yield TableRecord(
-                            int(records.offset[index]), int(block["producer_id"][row]), -1, {}, {}, marker
-                        )
+                        yield TableRecord(offset, int(block["producer_id"][row]), -1, {}, {}, marker, *place)
                     continue
                 taken = decode_record(topic, records.key(index), records.value(index))
                 if taken is not None and taken.key is not None and not taken.error and isinstance(taken.type, int):
-                    yield TableRecord(int(records.offset[index]), producer, taken.type, taken.key, taken.value)
+                    yield TableRecord(offset, producer, taken.type, taken.key, taken.value, None, *place)
+
+
+def _offset_records(records: Iterable[TableRecord]) -> Iterator[tuple[TableRecord, TableRecord | None]]:
+    """Yield the records of ``__consumer_offsets`` in the order in which they come into force, each with the one that
+    puts it in force: itself, or the marker of its transaction. Those in open transactions come last, with None.
+    """
+    pending: dict[int, list[TableRecord]] = {}
+    for record in records:
+        if record.marker is not None:
+            held = pending.pop(record.producer_id, [])
+            yield from ((of, record) for of in held if record.marker.type == ControlType.COMMIT)
+        elif record.type in _OFFSET_COMMITS and record.producer_id >= 0:
+            pending.setdefault(record.producer_id, []).append(record)
+        else:
+            yield record, record
+    yield from ((record, None) for held in pending.values() for record in held)
 
 
 def _transaction_of(records: Records, row: int) -> int:
     block = records.block
     return int(block["producer_id"][row]) if block["attributes"][row] & Attributes.TRANSACTIONAL else -1
-
-
-def _end_commits(found: GroupOffsets, records: list[TableRecord], marker: Marker) -> None:
-    if marker.type == ControlType.COMMIT:
-        for record in records:
-            _commit(found.commits, record)
 
 
 def _commit(table: dict[GroupPartition, Commit], record: TableRecord) -> None:
@@ -227,9 +277,12 @@ def _commit(table: dict[GroupPartition, Commit], record: TableRecord) -> None:
         return
     table.pop(key, None)
     if record.value is not None:
-        value = record.value
-        epoch = value.get("leaderEpoch", -1)
-        table[key] = Commit(value["offset"], epoch, value["metadata"] or "", value["commitTimestamp"], record.offset)
+        table[key] = _commit_of(record, record.value)
+
+
+def _commit_of(record: TableRecord, value: Values) -> Commit:
+    epoch = value.get("leaderEpoch", -1)
+    return Commit(value["offset"], epoch, value["metadata"] or "", value["commitTimestamp"], record.offset)
 
 
 def _note_group(found: GroupOffsets, record: TableRecord) -> None:

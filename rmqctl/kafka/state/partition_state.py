@@ -28,7 +28,7 @@ from rmqctl.kafka.loading.files import PartitionFiles, StartFails
 from rmqctl.kafka.loading.load import SWAP, LoadedPartition
 from rmqctl.kafka.loading.loads import Loads
 from rmqctl.kafka.loading.producers import EndedTransaction, ProducerReplay
-from rmqctl.kafka.log.block import Block, Flags, stated_records
+from rmqctl.kafka.log.block import Block, Flags, GapKind, stated_records
 from rmqctl.kafka.log.indexes import ProducerSnapshot, read_offset_index, read_producer_snapshot, read_time_index
 from rmqctl.kafka.log.records import Records, records_in, records_of
 from rmqctl.kafka.log.reference import records_of_batch
@@ -84,20 +84,21 @@ class PartitionLog:
         kept = {s.base: s for s in self.segments if s.log is not None and s.log.name not in gone}
         return [segment for _, segment in sorted((kept | swapped).items())]
 
-    def blocks(self, start: int = 0) -> Iterator[tuple[Segment, Block]]:
+    def blocks(self, start: int = 0, *, check_crc: bool = False) -> Iterator[tuple[Segment, Block]]:
         """Yield the batches that a broker keeps, in order; those of a block live until the next.
 
         Args:
             start: offset; segments that end before it are left out.
+            check_crc: leave out batches with a wrong CRC, also where a broker does not look at it.
         """
         served = self.served if start < self.loaded.log_end_offset else []
         for number, segment in enumerate(served):
             if number + 1 < len(served) and served[number + 1].base <= start:
                 continue
-            for block in self.blocks_of(number):
+            for block in self.blocks_of(number, check_crc=check_crc):
                 yield segment, block
 
-    def blocks_of(self, number: int) -> Iterator[Block]:
+    def blocks_of(self, number: int, *, check_crc: bool = False) -> Iterator[Block]:
         """Yield the batches of one served segment, by its number, before the end of the log."""
         loaded, segment = self.loaded, self.served[number]
         if segment.log is None:
@@ -107,7 +108,7 @@ class PartitionLog:
             size = loaded.unread_from
         source = segment.log.open()
         try:
-            extent = Extent(segment.log.name, segment.base, size=size, check_crc=bool(loaded.failure))
+            extent = Extent(segment.log.name, segment.base, size=size, check_crc=check_crc or bool(loaded.failure))
             for block in scan(source, extent):
                 keep = block.crc_ok
                 if is_last:
@@ -225,6 +226,33 @@ def as_it_lies(partition: Partition, start: int, why: str) -> LoadedPartition:
         if last >= 0:
             break
     return found
+
+
+def damage_of(log: PartitionLog, start: int = 0) -> Iterator[tuple[int, str]]:
+    """Yield the places of a log at which batches are lost, as files say it: a wrong CRC, bytes that are no batch, an
+    end before one that the log has reached. Each with the first offset that may have lain there, and in words.
+
+    Args:
+        start: offset; segments that end before it are left out.
+    """
+    for number, segment in enumerate(log.segments):
+        if segment.log is None or (number + 1 < len(log.segments) and log.segments[number + 1].base <= start):
+            continue
+        at = segment.base
+        with closing(segment.log.open()) as source:
+            for block in scan(source, Extent(segment.log.name, segment.base, size=segment.log.size)):
+                wrong = [(int(block.position[row]), "a wrong CRC") for row in np.flatnonzero(~block.crc_ok)]
+                wrong += [(gap.position, "no batch") for gap in block.gaps if gap.why is not GapKind.ZERO_TAIL]
+                for position, what in sorted(wrong):
+                    before = np.flatnonzero(block.crc_ok & (block.position < position))
+                    at = max(at, int(block["last_offset"][before].max()) + 1) if len(before) else at
+                    yield at, f"byte {position} of {segment.log.name} ({what})"
+                sound = block["last_offset"][block.crc_ok]
+                at = max(at, int(sound.max()) + 1) if len(sound) else at
+    end = log.replayed.log_end_offset
+    reached = max(reached_offsets(log), default=(0, ""))
+    if log.partition.is_plain and reached[0] > end:
+        yield end, f"the end of the log, {end}, which once reached {reached[0]} ({reached[1]})"
 
 
 def reached_offsets(log: PartitionLog) -> Iterator[tuple[int, str]]:

@@ -56,6 +56,7 @@ class RecordUnit:
         is_there: a unit leads to the record.
         has_queue: the queue has files at all.
         wanted: brokers make a unit for such a record.
+        position: byte of the unit in the file; None where it is not there, or not in its place.
     """
 
     topic: str
@@ -66,6 +67,7 @@ class RecordUnit:
     is_there: bool = False
     has_queue: bool = True
     wanted: bool = True
+    position: int | None = None
 
 
 def unit_of(store: RocketMQStore, record: Record) -> RecordUnit:
@@ -94,14 +96,17 @@ def _in_queue(queue: Queue, record: Record) -> RecordUnit:
     """Return the unit at the record's queue offset, else the one elsewhere in the queue that leads to it."""
     offset, name = record.fields["queue_offset"], "/".join(map(str, queue.key))
     position = offset * queue.dtype.itemsize
-    file = next((f.name for f in queue.files if f.base <= position < f.base + f.size), "")
+    own = next((f for f in queue.files if f.base <= position < f.base + f.size), None)
+    file = own.name if own is not None else ""
     unit = queue.unit_at(position)
     if unit is None:
         found = f"no file of queue {name} holds the place of its unit"
     elif not unit["size"][0]:
         found = f"nothing is written where queue {name} should hold its unit"
     elif int(unit["physical_offset"][0]) == record.physical_offset:
-        return RecordUnit(*queue.key, offset, f"unit {offset} of queue {name} leads to it", file, is_there=True)
+        inside = None if own is None else position - own.base
+        found = f"unit {offset} of queue {name} leads to it"
+        return RecordUnit(*queue.key, offset, found, file, is_there=True, position=inside)
     else:
         found = f"unit {offset} of queue {name} leads to offset {int(unit['physical_offset'][0])}"
     elsewhere = _leading_to(queue, record.physical_offset)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from formats.errors import DecodeError
 from formats.rocketmq.rocksdb_messages import (
@@ -254,46 +254,69 @@ def _taken(started: RecoveredStore, source: str, now: int, taken: Row) -> Row:
     return _row(started, "pop", source, physical, more)
 
 
-def _check_points(started: RecoveredStore) -> Iterator[Row]:
-    """The same where it is kept in the log: check points of the revive topic, less the acknowledgements after them.
+class CheckPoint(NamedTuple):
+    """One message that a pop consumer took, as the revive topic has it.
 
-    What lies in front of the offset of the revive service is settled (PopReviveService).
+    Attributes:
+        record: the check point; revive_topic: its topic.
+        taken: the message, with the names of the rows of :func:`pending_rows`.
+        acknowledged: the record that acknowledges it; None without one.
+        merged: the check point itself says that it is acknowledged.
+        settled: the check point lies in front of the offset of the revive service (PopReviveService).
     """
+
+    record: Record
+    taken: Row
+    acknowledged: Record | None
+    merged: bool
+    settled: bool
+
+
+def _check_points(started: RecoveredStore) -> Iterator[Row]:
+    """The same where it is kept in the log: check points of the revive topic, less the acknowledgements after them."""
+    now = log_end(started.store).store_timestamp or 0
+    for point in check_points(started):
+        if not (point.settled or point.merged or point.acknowledged):
+            yield _taken(started, point.record.topic, now, point.taken)
+
+
+def check_points(started: RecoveredStore) -> Iterator[CheckPoint]:
+    """Every message that the revive topic names, by the time when it may be taken again."""
     topics = [topic for topic in topics_of(started) if topic.startswith(REVIVE_TOPIC)]
     if not topics:
         return
     done = progress_of(started).offsets
-    points: dict[_Popped, tuple[Row, str]] = {}
-    acknowledged: set[tuple[_Popped, int]] = set()
+    points: dict[_Popped, tuple[Row, Record, bool]] = {}
+    acknowledged: dict[tuple[_Popped, int], Record] = {}
     for record in _of_topic(started, *topics):
         stored = done.get((_REVIVE_GROUP, record.topic), {}).get(record.fields["queue_id"])
-        if stored is not None and record.fields["queue_offset"] < stored.offset:
-            continue
+        settled = stored is not None and record.fields["queue_offset"] < stored.offset
         with suppress(ValueError, TypeError, KeyError):
             kind, body = record.properties.get(b"TAGS"), _object(record.fields["body"])
             popped = tuple(body.get(name) for name in ("t", "cid" if kind == b"ck" else "c", "q", "so", "pt", "bn"))
             if kind == b"ck":
-                points[popped] = body, record.topic
+                points[popped] = body, record, settled
             elif kind == b"ack":
-                acknowledged.add((popped, int(body["ao"])))
+                acknowledged[popped, int(body["ao"])] = record
             elif kind == b"bAck":
-                acknowledged |= {(popped, int(offset)) for offset in body["aol"]}
-    now = log_end(started.store).store_timestamp or 0
-    for popped, (point, topic) in sorted(points.items(), key=lambda item: item[1][0]["pt"] + item[1][0]["it"]):
+                acknowledged |= {(popped, int(offset)): record for offset in body["aol"]}
+    by_due = sorted(points.items(), key=lambda item: item[1][0]["pt"] + item[1][0]["it"])
+    for popped, (point, record, settled) in by_due:
         for number in range(int(point["n"])):
             steps = point.get("d") or range(int(point["n"]))
             offset = int(point["so"]) + int(steps[number])
-            if (popped, offset) not in acknowledged and not int(point.get("bm") or 0) >> number & 1:
-                yield _taken(started, topic, now, {
-                    "due_timestamp": int(point["pt"]) + int(point["it"]),
-                    "topic": str(point["t"]),
-                    "queue_id": int(point["q"]),
-                    "queue_offset": offset,
-                    "group": str(point["cid"]),
-                    "pop_timestamp": int(point["pt"]),
-                    "attempts": int(point.get("rp") or 0),
-                    "attempt_id": None,
-                })  # fmt: skip
+            taken = {
+                "due_timestamp": int(point["pt"]) + int(point["it"]),
+                "topic": str(point["t"]),
+                "queue_id": int(point["q"]),
+                "queue_offset": offset,
+                "group": str(point["cid"]),
+                "pop_timestamp": int(point["pt"]),
+                "attempts": int(point.get("rp") or 0),
+                "attempt_id": None,
+            }
+            merged = bool(int(point.get("bm") or 0) >> number & 1)
+            yield CheckPoint(record, taken, acknowledged.get((popped, offset)), merged, settled)
 
 
 def _object(body: bytes) -> Row:
@@ -317,4 +340,4 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-__all__ = ["KINDS", "pending_rows"]
+__all__ = ["KINDS", "check_points", "pending_rows"]
