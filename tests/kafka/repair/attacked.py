@@ -10,6 +10,7 @@ transaction with another outcome, unnamed.
 from __future__ import annotations
 
 import random
+import shutil
 import sys
 import tempfile
 from collections import defaultdict
@@ -36,6 +37,7 @@ from tests.repair.stores import state_of
 STORES = ("4.3.1-clean", "3.9.2-crash", "4.3.1-crash", "3.9.2-clean")
 _TRANSACTIONAL, _CONTROL = 16, 32
 _NO_OP = bytes([1, 20, 0])
+_MOST_TRIES = 6
 Batch = tuple[str, bytes]
 """A partition's directory and all bytes of a batch."""
 
@@ -426,6 +428,62 @@ KINDS: list[Callable[[Attack], str]] = [
 ]  # fmt: skip
 
 
+@dataclass
+class AttackOnOne(Attack):
+    """Damage on one partition, if other partitions may give the bytes."""
+
+    directory: str = ""
+
+    def log(self, *, besides: Path | None = None) -> Path:
+        """Draw a segment of the partition with batches; the other one of two is of any."""
+        if besides is not None:
+            return super().log(besides=besides)
+        return self.draw.choice(
+            [path for path in sorted((self.root / self.directory).glob("*.log")) if path.stat().st_size]
+        )
+
+
+def attacked_everywhere(seed: int, room: Path) -> tuple[Path, list[str], str]:
+    """Return a golden directory with damage in every partition of a topic of users, what was done, and its name.
+
+    Each damage is drawn until a plan for it alone mends all: what a plan leaves may keep a broker from starting.
+    """
+    draw, name = random.Random(seed), STORES[seed % len(STORES)]
+    alone, release = golden.unpack(name, room / "alone"), Release.parse(name.partition("-")[0])
+    sound = {path: path.read_bytes() for path in alone.rglob("*") if path.is_file()}
+    root, done = golden.unpack(name, room / "all"), list[str]()
+    logs = {path.parent.name for path in alone.glob("*/*.log") if path.stat().st_size}
+    for directory in sorted(one for one in logs if not one.startswith("__") and not one.endswith("-delete")):
+        for _ in range(_MOST_TRIES):
+            attack = AttackOnOne(alone, draw, directory=directory)
+            attack.run(1)
+            changed = {p for p in alone.rglob("*") if p.is_file() and (p not in sound or p.read_bytes() != sound[p])}
+            changed |= {path for path in sound if not path.exists()}
+            here = {path.relative_to(alone).parts[0] for path in changed} == {directory}
+            if here and attack.done and _is_mended(alone, release, room):
+                done += attack.done
+                shutil.rmtree(root / directory)
+                shutil.copytree(alone / directory, root / directory, copy_function=shutil.copy2)
+            for path in changed:
+                path.write_bytes(sound[path]) if path in sound else path.unlink()
+            if here and done and attack.done and done[-1] == attack.done[-1]:
+                break
+    shutil.rmtree(alone)
+    return root, done, name
+
+
+def _is_mended(root: Path, release: Release, room: Path) -> bool:
+    (staged := room / "staged").mkdir()
+    try:
+        found = plan_repair(read_directory(LocalTree(str(root))), RepairOptions(release), staged)
+    except Refused:
+        return False
+    finally:
+        shutil.rmtree(staged)
+    is_left = any(finding.level is Severity.ERROR for finding in found.after) or found.refusal
+    return bool(found.plan.steps) and not is_left
+
+
 # --- the verdict ----------------------------------------------------------------------------------------
 
 
@@ -477,9 +535,17 @@ def judge(seed: int, room: Path, *, applies: bool = False) -> Verdict:
         applies: carry the plan out and take it back, too.
     """
     root, attack, name = attacked(seed, room)
+    return judge_root(Verdict(seed, attack.done), root, name, room, applies=applies)
+
+
+def judge_root(verdict: Verdict, root: Path, name: str, room: Path, *, applies: bool = False) -> Verdict:
+    """Plan the repair of a damaged directory, and count.
+
+    Args:
+        name: the golden directory that it was.
+    """
     staged = room / "staged"
     staged.mkdir()
-    verdict = Verdict(seed, attack.done)
     directory = read_directory(LocalTree(str(root)))
     try:
         found = plan_repair(directory, RepairOptions(Release.parse(name.partition("-")[0])), staged)

@@ -8,7 +8,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
-from tests.kafka.repair.attacked import batches_of, judge
+from tests.kafka.repair.attacked import Verdict, attacked_everywhere, batches_of, judge, judge_root
 
 
 @pytest.mark.parametrize("name", ["3.9.2-clean", "4.3.1-crash"])
@@ -36,3 +36,12 @@ FOUND = 5016, 5023, 5117, 5121, 5135, 20051, 20179, 20287, 20327, 20352, 30001, 
 def test_no_repair_loses_or_makes_up_a_whole_batch(seed: int, tmp_path: Path) -> None:
     verdict = judge(seed, tmp_path, applies=seed % 8 == 0)
     assert (verdict.lost, verdict.invented, verdict.outcomes) == ([], [], []), verdict.done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60_000, 60_002))
+def test_damage_in_every_partition_at_once_is_mended_without_a_loss(seed: int, tmp_path: Path) -> None:
+    root, done, name = attacked_everywhere(seed, tmp_path)
+    assert len(done) > 12
+    verdict = judge_root(Verdict(seed, done), root, name, tmp_path, applies=True)
+    assert (verdict.lost, verdict.invented, verdict.outcomes, verdict.errors) == ([], [], [], []), done
