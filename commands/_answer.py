@@ -93,7 +93,7 @@ def write(out: Output, answer: Answer) -> None:
     elif out.kind in {"json", "jsonl"} and answer.lines is not None:
         _write_pieces(answer.lines() if out.kind == "jsonl" else _array(answer.lines()))
     else:
-        out.show(answer.rows, columns=answer.columns)
+        out.show(answer.rows, columns=answer.columns, csv_columns=answer.header)
     if out.kind == "jsonl" and answer.summary is not None:
         out.show([answer.summary()])
 

@@ -89,6 +89,7 @@ class Answer:
     Attributes:
         rows: in order; None says that the next row may take a while.
         columns: those that fit a terminal; None: all.
+        header: every key that a row may have, in order, which is what a CSV begins with; None: the keys of its rows.
         sections: what a terminal shows where that is more than one table of ``rows``.
         document: the one object that stands for the rows in the kinds of output in ``document_kinds``.
         summary: the row that ends JSON lines.
@@ -106,6 +107,7 @@ class Answer:
 
     rows: Iterable[Row | None] = ()
     columns: Sequence[str] | None = None
+    header: Sequence[str] | None = None
     sections: Callable[[], Iterable[Section]] | None = None
     document: Callable[[], Mapping[str, Any]] | None = None
     document_kinds: frozenset[str] = frozenset({"json"})

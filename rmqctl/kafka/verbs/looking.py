@@ -35,6 +35,18 @@ _PRODUCER_COLUMNS = (
     "last_timestamp",
     "current_txn_first_offset",
 )
+_HEADERS = {
+    "topics": "topic partition topic_id log_start_offset log_end_offset high_watermark last_stable_offset records "
+    "bytes segments first_timestamp last_timestamp",
+    "by topic": "topic topic_id partitions records bytes segments first_timestamp last_timestamp",
+    "lag": "group topic partition consumer_offset log_end_offset lag metadata leader_epoch commit_timestamp anomaly "
+    "pending_offset",
+    "producers": "topic partition producer_id producer_epoch last_sequence last_offset offset_delta last_timestamp "
+    "coordinator_epoch current_txn_first_offset",
+    "transactions": "transactional_id producer_id producer_epoch state partitions start_timestamp timeout_ms "
+    "last_update hanging",
+}
+"""Every key of the rows of an answer, in order."""
 _MOST_READ_FOR_NAMES = 64 << 20
 _PENDING = "open-transaction"
 """An offset that a transaction commits once it ends: worth seeing, and nothing is wrong."""
@@ -105,7 +117,12 @@ def no_topic(replicas: Replicas, topic: str | None) -> str:
 def topics(replicas: Replicas, *, topic: Named, by_topic: bool) -> Answer:
     """List partitions, or topics with their partitions added up."""
     wanted = Names.of(topic)
-    answer = begin_served(replicas, Answer(columns=None if by_topic else _TOPIC_COLUMNS))
+    answer = begin_served(
+        replicas,
+        Answer(
+            columns=None if by_topic else _TOPIC_COLUMNS, header=_HEADERS["by topic" if by_topic else "topics"].split()
+        ),
+    )
 
     def rows() -> Iterator[Row]:
         chosen = replicas.pointed_at(wanted)
@@ -160,7 +177,7 @@ def _by_topic(rows: Iterator[dict[str, Any]]) -> Iterator[Row]:
 
 def producers(replicas: Replicas, topic: str | None, partition: int | None) -> Answer:
     """List the producers of each partition, replayed from its batches."""
-    answer = begin_served(replicas, Answer(columns=_PRODUCER_COLUMNS))
+    answer = begin_served(replicas, Answer(columns=_PRODUCER_COLUMNS, header=_HEADERS["producers"].split()))
 
     def rows() -> Iterator[Row]:
         chosen = [log for log in replicas.pointed_at(Names.of(topic)) if partition in {None, log.partition.partition}]
@@ -183,7 +200,7 @@ def transaction_states(replicas: Replicas, *, now: int | None = None) -> Answer:
     Args:
         now: epoch ms, by which transactions are open beyond their time; None: the clock.
     """
-    answer = begin_served(replicas, Answer(columns=_TRANSACTION_COLUMNS))
+    answer = begin_served(replicas, Answer(columns=_TRANSACTION_COLUMNS, header=_HEADERS["transactions"].split()))
     moment = time.time_ns() // 1_000_000 if now is None else now
 
     def rows() -> Iterator[Row]:
@@ -277,7 +294,7 @@ def _say_how_to_abort(who: str, open_in: dict[tuple[str, int], int], answer: Ans
 def lag(replicas: Replicas, *, group: Named, topic: Named) -> Answer:
     """List groups with the offsets they committed, and what they have not consumed."""
     groups, topics = Names.of(group), Names.of(topic)
-    answer = begin_served(replicas, Answer(columns=_LAG_COLUMNS))
+    answer = begin_served(replicas, Answer(columns=_LAG_COLUMNS, header=_HEADERS["lag"].split()))
 
     def rows() -> Iterator[Row]:
         found = group_offsets(replicas.of(CONSUMER_OFFSETS))

@@ -12,6 +12,15 @@ from rmqctl.filters import Glob, Names, did_you_mean
 from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore, forgiving
 from rmqctl.rocketmq.verbs.common import begin, name_unreadable, no_start, pending_remark
 
+_HEADERS = {
+    "topics": "topic queue_id min_offset max_offset messages bytes first_store_timestamp last_store_timestamp parent "
+    "lite_topic expires_timestamp groups",
+    "by topic": "topic queues messages bytes first_store_timestamp last_store_timestamp parent lite_topic "
+    "expires_timestamp groups",
+    "lag": "group topic queue_id consumer_offset max_offset lag lag_bytes lag_ms anomaly min_offset "
+    "last_consumed_timestamp next_store_timestamp file",
+}
+"""Every key of the rows of an answer, in order; the last four of topics are those of lite topics."""
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages", "bytes", "last_store_timestamp")
 _LAG_COLUMNS = (
     "group",
@@ -86,7 +95,13 @@ def topics(store: RocketMQStore, asked: questions.Topics) -> Answer:
     from rmqctl.rocketmq.recovery.queue_ends import queue_ends
 
     found, wanted = forgiving(store), Names.of(asked.topic)
-    answer = begin(found, Answer(columns=None if asked.by_topic else _QUEUE_COLUMNS))
+    answer = begin(
+        found,
+        Answer(
+            columns=None if asked.by_topic else _QUEUE_COLUMNS,
+            header=_HEADERS["by topic" if asked.by_topic else "topics"].split(),
+        ),
+    )
 
     def rows() -> Iterator[Row]:
         ends = queue_ends(found, as_found=asked.as_found)
@@ -124,7 +139,7 @@ def lag(store: RocketMQStore, asked: questions.Lag) -> Answer:
     from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
     from rmqctl.rocketmq.state.releases import release_range
 
-    answer = begin(store, Answer(columns=_LAG_COLUMNS))
+    answer = begin(store, Answer(columns=_LAG_COLUMNS, header=_HEADERS["lag"].split()))
 
     groups, topics = Names.of(asked.group), Names.of(asked.topic)
 
