@@ -189,7 +189,7 @@ def test_damage_is_in_its_place(log: Path, rmqctl: Rmqctl) -> None:
     assert [(row["id"], row["severity"]) for row in found if row["kind"] == "finding"] == [
         ("batch.crc", "error"),
         ("batch.size", "error"),
-        ("batch.cut", "warning"),
+        ("batch.torn-tail", "warning"),
     ]
     assert [row["crc_ok"] for row in found if row["kind"] == "batch"].count(False) == 1
     assert [row["kind"] for row in rows(rmqctl, log, "--damaged", code=1)] == ["batch", "finding", "finding", "finding"]

@@ -62,7 +62,7 @@ def dump(
         answer.remark("a broker holds the lock of this directory: what is read may be changing")
     show = redacted if rendering.redact else shown_text
     with_records = rendering.records or rendering.body or rendering.redact
-    segments = SegmentDump(Wanted(filters), with_records, show)
+    segments = SegmentDump(Wanted(filters), with_records, show, _stopped(logs))
     if read_committed:
         segments.views = _committed_views(logs)
     run = _Run(logs, segments, filters, answer, 1 if read_committed else processes)
@@ -96,7 +96,7 @@ def hexadecimal(logs: LogDirectories, asked: questions.Hex) -> HexAnswer:
 
     def rows() -> Iterator[AnnotatedStretch]:
         known = {file.name: file for _, file in wanted_files(logs, wanted)}
-        for row in _Run(logs, SegmentDump(wanted), filters, answer).rows():
+        for row in _Run(logs, SegmentDump(wanted, stopped=_stopped(logs)), filters, answer).rows():
             start, size = row.get("position", row.get("offset")), row.get("size") or 1
             if row["kind"] in {"batch", "finding"} and start is not None:
                 file = known[row["file"]]
@@ -111,6 +111,10 @@ def hexadecimal(logs: LogDirectories, asked: questions.Hex) -> HexAnswer:
     by_rows = wanted.is_selective or filters.damaged or filters.limit is not None
     answer.stretches = rows() if by_rows else files()
     return answer
+
+
+def _stopped(logs: LogDirectories) -> frozenset[str]:
+    return frozenset(directory.root for directory in logs.directories if directory.is_clean)
 
 
 def _committed_views(logs: LogDirectories) -> Callable[[Partition | None], View]:

@@ -51,6 +51,7 @@ class SegmentDump:
 
     Attributes:
         with_records: each batch is followed by its records.
+        stopped: roots of the log directories whose broker was stopped in order.
         views: what a consumer of a partition sees who reads only what is committed; None: all is shown.
         hidden: errors and warnings that the filters left out.
         advance: is called with the bytes that have been passed.
@@ -59,6 +60,7 @@ class SegmentDump:
     wanted: Wanted
     with_records: bool = False
     show: Shown = shown_text
+    stopped: frozenset[str] = frozenset()
     views: Callable[[Partition | None], View] | None = None
     hidden: int = 0
     advance: Callable[[int], object] = lambda _: None
@@ -113,7 +115,7 @@ class SegmentDump:
 
     def parts_of(self, partition: Partition | None, block: Block) -> Iterator[ShownBatches]:
         """Yield the chosen batches and records of a block with its findings, as many records as are decoded at once."""
-        findings = self._chosen([*block_findings(block, partition)])
+        findings = self._chosen([*block_findings(block, partition, is_clean=self._is_clean(partition))])
         keep = self.wanted.batches(block)
         view = self.views(partition) if self.views is not None else None
         if view is not None:
@@ -126,6 +128,12 @@ class SegmentDump:
             yield from self._with_records(partition, block, findings, view)
         else:
             yield ShownBatches(partition, block, findings)
+
+    def _is_clean(self, partition: Partition | None) -> bool | None:
+        """Whether the broker of a partition was stopped in order; None where that is not known."""
+        if partition is None or not partition.logs:
+            return None
+        return partition.logs[-1].tree.root in self.stopped and not partition.is_metadata_log
 
     def _with_records(
         self, partition: Partition | None, block: Block, findings: list[Finding], view: View | None

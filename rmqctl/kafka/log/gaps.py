@@ -53,22 +53,42 @@ def kind_of_gap(gap: Gap, *, is_last: bool, growing: bool) -> FindingKind:
     return OF_GAPS[gap.why]
 
 
-def block_findings(block: Block, partition: Partition | None) -> Iterator[Finding]:
-    """Yield what is wrong with the batches of a block and between them, by place."""
-    found = [gap_finding(block.file, gap, partition) for gap in block.gaps]
-    found += [wrong_crc(block, row, partition) for row in np.flatnonzero(~block.crc_ok).tolist()]
-    found += [unknown_magic(block, row, partition) for row in np.flatnonzero(block.magic > 2).tolist()]
+def block_findings(block: Block, partition: Partition | None, *, is_clean: bool | None = None) -> Iterator[Finding]:
+    """Yield what is wrong with the batches of a block and between them, by place.
+
+    Args:
+        is_clean: the broker was stopped in order; None: nothing is known of the log around the block.
+    """
+    found = [gap_finding(block.file, gap, partition, is_clean=is_clean) for gap in block.gaps]
+    found += wrong_heads(block, partition)
     yield from sorted(found, key=lambda finding: finding.offset)
 
 
-def gap_finding(file: str, gap: Gap, partition: Partition | None) -> Finding:
-    """Bytes that are no batch, as a finding."""
-    torn = gap.why is GapKind.CUT and not gap.resumed
+def wrong_heads(block: Block, partition: Partition | None) -> Iterator[Finding]:
+    """Yield batches whose CRCs do not match, then those of a magic above 2 whose CRCs do."""
+    for row in np.flatnonzero(~block.crc_ok).tolist():
+        yield wrong_crc(block, row, partition)
+    for row in np.flatnonzero(block.crc_ok & (block.magic > 2)).tolist():
+        message = f"magic {block.magic[row]}, and the CRC is that of a batch of magic 2"
+        yield _of_batch(BATCH_MAGIC, block, row, message, partition)
+
+
+def gap_finding(file: str, gap: Gap, partition: Partition | None, *, is_clean: bool | None = None) -> Finding:
+    """Bytes that are no batch, as a finding.
+
+    Args:
+        is_clean: as of :func:`block_findings`.
+    """
     topic, number = place_of(partition)
+    if is_clean is None or partition is None or topic is None:
+        torn = gap.why is GapKind.CUT and not gap.resumed
+        kind, severity = OF_GAPS[gap.why], Severity.WARNING if torn else None
+    else:
+        is_last = partition.logs[-1].name == file
+        kind, severity = kind_of_gap(gap, is_last=is_last, growing=not is_clean), None
     return Finding(
-        OF_GAPS[gap.why], file, gap.position, gap.end - gap.position, gap.detail,
-        Severity.WARNING if torn else None, topic=topic, partition=number,
-    )  # fmt: skip
+        kind, file, gap.position, gap.end - gap.position, gap.detail, severity, topic=topic, partition=number
+    )
 
 
 def wrong_crc(block: Block, row: int, partition: Partition | None) -> Finding:
@@ -76,23 +96,18 @@ def wrong_crc(block: Block, row: int, partition: Partition | None) -> Finding:
     from crc32c import crc32c
     from isal.isal_zlib import crc32
 
-    raw, topic = block.raw(row), place_of(partition)
+    raw = block.raw(row)
     computed = crc32(raw[message_set.CRC_FROM :]) if block.magic[row] < 2 else crc32c(raw[CRC_FROM:])
     message = f"stored CRC {int(block['crc'][row])}, computed {computed}"
-    return Finding(
-        BATCH_CRC, block.file, int(block.position[row]), len(raw), message, topic=topic[0], partition=topic[1]
-    )
-
-
-def unknown_magic(block: Block, row: int, partition: Partition | None) -> Finding:
-    """Return a batch of a magic above 2, as a finding."""
-    topic, number = place_of(partition)
-    message = f"magic {int(block.magic[row])}, expected 0, 1 or 2"
-    return Finding(BATCH_MAGIC, block.file, int(block.position[row]) + 16, 1, message, topic=topic, partition=number)
+    return _of_batch(BATCH_CRC, block, row, message, partition)
 
 
 def unreadable(block: Block, row: int, why: str, partition: Partition | None) -> Finding:
     """Return a batch whose records cannot be read, as a finding."""
+    return _of_batch(RECORD_UNREADABLE, block, row, why, partition)
+
+
+def _of_batch(kind: FindingKind, block: Block, row: int, message: str, partition: Partition | None) -> Finding:
     topic, number = place_of(partition)
     at, size = int(block.position[row]), int(block.size[row])
-    return Finding(RECORD_UNREADABLE, block.file, at, size, why, topic=topic, partition=number)
+    return Finding(kind, block.file, at, size, message, topic=topic, partition=number)

@@ -261,7 +261,7 @@ class Verification:
                 check.damaged = True
                 yield Finding(FILE_UNREADABLE, segment.log.name, 0, 0, f"{found.strerror or found}")
                 continue
-            yield from check.add(segment, found, is_last=is_last)
+            yield from check.add(segment, found)
             producers.add(segment.log, found)
             if indexes is not None:
                 indexes.add(found)

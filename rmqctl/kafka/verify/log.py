@@ -30,7 +30,7 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_NAME,
 )
 from rmqctl.kafka.log.block import INT_MAX, Flags, Gap, GapKind, Ints, are_thinned, has_bridges, stated_records
-from rmqctl.kafka.log.gaps import kind_of_gap
+from rmqctl.kafka.log.gaps import gap_finding
 from rmqctl.kafka.log.indexes import read_offset_index, read_time_index
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
 from rmqctl.kafka.verify.splits import Headers
@@ -124,18 +124,14 @@ class LogCheck:
     _indexed: set[str] = field(default_factory=set)
     _blamed: tuple[str, int] = ("", -1)
 
-    def add(self, segment: Segment, headers: Headers, *, is_last: bool) -> Iterator[Finding]:
-        """Go on with the headers of a split.
-
-        Args:
-            is_last: the segment is the partition's last.
-        """
+    def add(self, segment: Segment, headers: Headers) -> Iterator[Finding]:
+        """Go on with the headers of a split."""
         assert segment.log is not None
         if not self.segments or self.segments[-1].segment is not segment:
             self.segments.append(SegmentFacts(segment))
         facts = self.segments[-1]
         yield from headers.findings
-        yield from self._gaps(segment.log, headers.gaps, facts, is_last=is_last)
+        yield from self._gaps(segment.log, headers.gaps, facts)
         if not headers.crc_ok.all():
             facts.damaged = self.damaged = True
         yield from self._ranges(segment, headers)
@@ -260,12 +256,11 @@ class LogCheck:
 
     # --- one split -----------------------------------------------------------------------------------
 
-    def _gaps(self, file: LogFile, gaps: Iterable[Gap], facts: SegmentFacts, *, is_last: bool) -> Iterator[Finding]:
+    def _gaps(self, file: LogFile, gaps: Iterable[Gap], facts: SegmentFacts) -> Iterator[Finding]:
         for gap in gaps:
-            kind = kind_of_gap(gap, is_last=is_last, growing=not self.is_clean)
             if gap.why is not GapKind.ZERO_TAIL:
                 facts.damaged = self.damaged = True
-            yield Finding(kind, file.name, gap.position, gap.end - gap.position, gap.detail)
+            yield gap_finding(file.name, gap, self.partition, is_clean=self.is_clean)
 
     def _ranges(self, segment: Segment, headers: Headers) -> Iterator[Finding]:
         """Offsets that the segment cannot hold, epochs that cannot be."""

@@ -22,7 +22,6 @@ from rmqctl.kafka.directory.directory import LogFile
 from rmqctl.kafka.findings.log import (
     BATCH_CODEC,
     BATCH_COUNT,
-    BATCH_MAGIC,
     BATCH_TIMESTAMP_SPAN,
     RECORD_CONTROL,
     RECORD_MAX_TIMESTAMP,
@@ -31,7 +30,7 @@ from rmqctl.kafka.findings.log import (
 )
 from rmqctl.kafka.loading.producers import Marker, marker_of
 from rmqctl.kafka.log.block import Block, Flags, Gap, Ints
-from rmqctl.kafka.log.gaps import wrong_crc
+from rmqctl.kafka.log.gaps import wrong_heads
 from rmqctl.kafka.log.records import Records, records_of
 from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.text import instant
@@ -204,11 +203,7 @@ def _header_findings(block: Block, headers: Headers) -> Iterator[Finding]:
     def at(rows: Flags) -> list[int]:
         return np.flatnonzero(rows).tolist()
 
-    for row in at(~block.crc_ok):
-        yield wrong_crc(block, row, None)
-    for row in at(block.crc_ok & (block.magic > 2)):
-        message = f"magic {block.magic[row]}, and the CRC is that of a batch of magic 2"
-        yield _of_batch(BATCH_MAGIC, block, row, message)
+    yield from wrong_heads(block, None)
     sound = block.crc_ok & modern
     count, delta = headers["records_count"], headers["last_offset_delta"]
     for row in at(sound & ((count < 0) | (delta < 0) | (count > delta + 1))):
