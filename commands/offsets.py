@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from commands import _complete
 from commands._app import Output
 from commands._apply import Manner, apply_options, propose
 from commands._options import StoreOptions, output_option, store_options
-from commands._types import refuse
+from commands._types import Name, refuse
 from rmqctl.positions import ACTIONS, Position, positions_in, positions_of
 
 if TYPE_CHECKING:
@@ -30,10 +31,20 @@ _OF_ACTION = {
 @click.argument("action", type=click.Choice(ACTIONS), default="show")
 @click.argument("file", type=click.File("rb"), required=False)
 @click.option(
-    "--group", "groups", multiple=True, metavar="GROUP", help="Only these groups, by name or pattern; repeatable."
+    "--group",
+    "groups",
+    type=Name("group"),
+    multiple=True,
+    shell_complete=_complete.groups,
+    help="Only these groups, by name or pattern; repeatable.",
 )
 @click.option(
-    "--topic", "topics", multiple=True, metavar="TOPIC", help="Only these topics, by name or pattern; repeatable."
+    "--topic",
+    "topics",
+    type=Name("topic"),
+    multiple=True,
+    shell_complete=_complete.topics,
+    help="Only these topics, by name or pattern; repeatable.",
 )
 @click.option("--queue", type=click.IntRange(min=0), help="Only this queue or partition.")
 @click.option("--to", metavar="WHERE", help="set: an offset, +N, -N, a time, earliest or latest.")

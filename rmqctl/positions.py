@@ -10,17 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Protocol
 
 from rmqctl.answer import EVERY_KIND, Proposal, Row, Section
 from rmqctl.errors import Refused, WrongUsage
+from rmqctl.filters import ALL, Names
 from rmqctl.text import milliseconds_of, number_of
 
 ACTIONS = ("show", "set", "copy", "clamp", "merge", "export", "import")
 _DOCUMENT = "consumer-offsets"
 _EDGES = ("earliest", "latest")
-_PATTERN = frozenset("*?[")
 
 
 class Key(NamedTuple):
@@ -43,8 +42,8 @@ class Choice:
     """What is asked for; see :meth:`rmqctl.store.Store.offsets`."""
 
     action: str = "show"
-    groups: tuple[str, ...] = ()
-    topics: tuple[str, ...] = ()
+    groups: Names = ALL
+    topics: Names = ALL
     queue: int | None = None
     to: str | int | None = None
     to_group: str | None = None
@@ -57,10 +56,8 @@ class Choice:
         return self.action not in {"show", "export"}
 
     def means(self, key: Key) -> bool:
-        """Whether the patterns name a position."""
-        is_group = not self.groups or any(fnmatchcase(key.group, pattern) for pattern in self.groups)
-        is_topic = not self.topics or any(fnmatchcase(key.topic, pattern) for pattern in self.topics)
-        return is_group and is_topic and self.queue in {None, key.queue}
+        """Whether a position is asked for."""
+        return self.groups.include(key.group) and self.topics.include(key.topic) and self.queue in {None, key.queue}
 
 
 class Held(Protocol):
@@ -185,7 +182,7 @@ def wanted(asked: Choice, held: Held) -> Wanted:
     stored, found = held.positions(), Wanted()
     targets = dict(sorted(_targets(asked, held, stored).items()))
     for key, (offset, note) in targets.items():
-        if held.is_internal(key.group) and key.group not in {*asked.groups, asked.to_group}:
+        if held.is_internal(key.group) and key.group not in {*asked.groups.exact, asked.to_group}:
             continue
         if key.queue not in held.queues(key.topic):
             found.unknown.append(key)
@@ -232,8 +229,8 @@ def _set(asked: Choice, held: Held, stored: Mapping[Key, int]) -> dict[Key, tupl
     if not asked.groups:
         raise WrongUsage("--group", "is needed: whose position is to be set?")
     keys = {key for key in stored if asked.means(key)}
-    for group in (name for name in asked.groups if not _PATTERN & set(name)):
-        for topic in (name for name in asked.topics if not _PATTERN & set(name)):
+    for group in asked.groups.exact:
+        for topic in asked.topics.exact:
             queues = held.queues(topic)
             keys |= {Key(group, topic, queue) for queue in queues if asked.queue in {None, queue}}
     return {key: _resolved(asked.to, held, key, stored.get(key)) for key in sorted(keys)}

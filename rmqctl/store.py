@@ -526,8 +526,8 @@ class Store(Asked):
         self,
         action: str = "show",
         *,
-        groups: Sequence[str] = (),
-        topics: Sequence[str] = (),
+        groups: Named = None,
+        topics: Named = None,
         queue: int | None = None,
         to: str | int | None = None,
         to_group: str | None = None,
@@ -540,8 +540,8 @@ class Store(Asked):
 
         Args:
             action: ``show``, ``export``, ``set``, ``clamp`` (to what queues hold), ``copy``, ``merge`` or ``import``.
-            groups, topics: patterns of names; none: all. ``set`` gives a group that is named in full a position in
-                every queue of a topic that is.
+            groups, topics: names, and patterns as :class:`~rmqctl.filters.Glob`; None: all. ``set`` gives a group that
+                is named in full a position in every queue of a topic that is.
             queue: only this queue or partition.
             to: with ``set``: an offset, ``+N``, ``-N``, a time, ``earliest`` or ``latest``.
             to_group: with ``copy`` and ``merge``: the group that gets the positions; None: each its own.
@@ -551,7 +551,7 @@ class Store(Asked):
         """
         from rmqctl.positions import Choice
 
-        choice = Choice(action, tuple(groups), tuple(topics), queue, to, to_group, source, keep)
+        choice = Choice(action, Names.of(groups), Names.of(topics), queue, to, to_group, source, keep)
         return self.ask(questions.Offsets(choice, only_replica, intent))
 
     def _known_topics(self, topics: Sequence[str]) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def _refuse_shares(replicas: Replicas, asked: Choice) -> None:
         Refused: one is named.
     """
     shares = {key.group for key in share_states(replicas.of(SHARE_GROUP_STATE))}
-    named = shares & {*asked.groups, asked.to_group}
+    named = shares & {*asked.groups.exact, asked.to_group}
     if named:
         raise Refused(
             f"{min(map(str, named))} is a share group: its coordinator keeps with the start offset which records are "
