@@ -224,9 +224,10 @@ class Proofs:
     def _is_missed(self, record: WholeRecord, offset: int, *, is_bit: bool) -> bool:
         """Whether a log misses what a batch says that it is: another one; its own, but for where it would go.
 
-        For a bit in its own log, only all that it says.
+        For a bit in its own log, only all that it says; for one between batches that leave just its room, in any log:
+        a cleaner leaves larger holes than that.
         """
-        last = offset + record.span - 1
+        last, is_framed = offset + record.span - 1, is_bit and self._fills(record)
         for partition in self.before.directory.partitions:
             home, is_own = self.before.home(partition.directory), partition.directory == record.queue
             columns, row = home.columns, home.columns.search("base_offset", last, "right")
@@ -236,7 +237,7 @@ class Proofs:
             high, file = columns.value("base_offset", row) - 1, columns.value("file", row)
             begins = not row or columns.value("file", row - 1) < file
             room = (row > 0 and not home.touches[row - 1]) or (begins and partition.logs[file].base == offset)
-            is_away = not is_own or not (is_bit or low <= record.offset <= high)
+            is_away = not is_framed if not is_own else not (is_bit or low <= record.offset <= high)
             if low <= offset and ((room and is_away) or (low == offset and high == last)):
                 return True
         return False

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures import golden
 from rmqctl.kafka.repair.plan import Repair, RepairOptions, plan_repair
 from rmqctl.release import Release
 from rmqctl.repair import apply, undo
@@ -132,3 +133,28 @@ def test_a_batch_that_begins_inside_a_torn_one_and_goes_on_after_it_is_kept(coun
     assert all(one in after for one in [*sound[:2], whole, *sound[3:]])
     lost = int.from_bytes(BATCHES[3][:8], "big") - int.from_bytes(BATCHES[2][:8], "big")
     assert sum(step.loses for step in found.plan.steps) == lost
+
+
+@pytest.mark.parametrize(
+    ("segment", "position", "bit"),
+    [
+        pytest.param(
+            "compacted-1/00000000000000000324.log", 0, 4, id="another partition has a hole for the wrong offset"
+        ),
+        pytest.param("compacted-1/00000000000000000324.log", 0, 7, id="no partition has one"),
+        pytest.param("compacted-1/00000000000000000294.log", 190, 7, id="within a segment"),
+    ],
+)
+def test_a_bit_in_a_base_offset_of_a_compacted_log(segment: str, position: int, bit: int, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    sound = (root / segment).read_bytes()
+    data = bytearray(sound)
+    data[position + 7 - bit // 8] ^= 1 << bit % 8
+    (root / segment).write_bytes(data)
+    (tmp_path / "staged").mkdir()
+    found = plan_repair(opened(root), RepairOptions(Release(4, 3, 1)), tmp_path / "staged")
+    assert found.books is not None
+    assert found.books.balances
+    assert not found.books.given_up
+    apply(found.plan, journal_dir=tmp_path / "journals", lock=".lock")
+    assert (root / segment).read_bytes() == sound
