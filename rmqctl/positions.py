@@ -19,6 +19,7 @@ from rmqctl.text import milliseconds_of, number_of
 
 ACTIONS = ("show", "set", "copy", "clamp", "merge", "export", "import")
 _DOCUMENT = "consumer-offsets"
+_FAMILIES = ("rocketmq", "kafka")
 _EDGES = ("earliest", "latest")
 
 
@@ -76,6 +77,10 @@ class Held(Protocol):
 
     def is_internal(self, group: str) -> bool:
         """Whether brokers themselves consume by a group: it changes only where it is named in full."""
+        ...
+
+    def name_error(self, group: str) -> str | None:
+        """Say why no broker reads a position of a group of this name; None where it does."""
         ...
 
     def place(self, key: Key) -> str:
@@ -177,7 +182,7 @@ def wanted(asked: Choice, held: Held) -> Wanted:
 
     Raises:
         WrongUsage: what it needs is missing, or contradicts itself.
-        Refused: several groups would write one position.
+        Refused: several groups would write one position, or a group would get its first by a name that no broker reads.
     """
     stored, found = held.positions(), Wanted()
     targets = dict(sorted(_targets(asked, held, stored).items()))
@@ -187,6 +192,9 @@ def wanted(asked: Choice, held: Held) -> Wanted:
         if key.queue not in held.queues(key.topic):
             found.unknown.append(key)
             continue
+        error = None if key in stored else held.name_error(key.group)
+        if error is not None:
+            raise Refused(f"{key.group!r} is no name of a group: {error}; nothing was written; choose another name")
         change = _change(held, key, stored.get(key), offset, note)
         if change.new == change.old:
             found.unchanged += 1
@@ -262,6 +270,7 @@ def _resolved(to: str | int, held: Held, key: Key, old: int | None) -> tuple[int
     return held.at_time(key.topic, key.queue, time), ""
 
 
+_LARGEST = (1 << 63) - 1
 _TIME_DIGITS = 12
 """Digits from which a number is a time in epoch ms, and no offset."""
 
@@ -269,7 +278,7 @@ _TIME_DIGITS = 12
 def _change(held: Held, key: Key, old: int | None, offset: int, note: str) -> Change:
     limits = held.limits(key.topic, key.queue)
     if limits is None:
-        return Change(key, old, max(offset, 0), None, None, None, None, note)
+        return Change(key, old, min(max(offset, 0), _LARGEST), None, None, None, None, note)
     low, high = limits
     new = min(max(offset, low), high)
     if new != offset:
@@ -342,18 +351,25 @@ def positions_of(text: str | bytes) -> tuple[str, list[Position]]:
     Raises:
         ValueError: it is none; the text says why.
     """
-    document = json.loads(text)
-    if not isinstance(document, dict) or document.get("kind") != _DOCUMENT or document.get("family") is None:
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(document, dict) or document.get("kind") != _DOCUMENT:
         raise ValueError(f'it is no object with "kind": "{_DOCUMENT}" and "family"')
+    if document.get("family") not in _FAMILIES:
+        raise ValueError(f'"family" is one of {", ".join(_FAMILIES)}')
+    if not isinstance(document.get("positions"), list):
+        raise ValueError('"positions" is no list')
     found = []
-    for row in document.get("positions", ()):
-        queue, offset = row.get("queue_id", row.get("partition")), row.get("consumer_offset")
-        if not (isinstance(queue, int) and isinstance(offset, int)) or {
-            type(row.get("group")),
-            type(row.get("topic")),
-        } != {str}:
+    for row in document["positions"]:
+        values = row if isinstance(row, dict) else {}
+        queue, offset = values.get("queue_id", values.get("partition")), values.get("consumer_offset")
+        group, topic = values.get("group"), values.get("topic")
+        if not (type(queue) is type(offset) is int and isinstance(group, str) and isinstance(topic, str)):
             raise ValueError(f"{json.dumps(row)} has not group, topic, queue_id or partition, and consumer_offset")
-        found.append(Position(Key(row["group"], row["topic"], queue), offset))
+        f"{group}{topic}".encode("utf-8", "surrogateescape")  # whose error is a ValueError
+        found.append(Position(Key(group, topic, queue), offset))
     return document["family"], found
 
 

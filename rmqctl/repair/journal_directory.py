@@ -45,9 +45,9 @@ name are ever cleaned up."""
 
 
 def line_of(row: dict[str, Any], number: int) -> bytes:
-    """Return a row as one line; its CRC is the last key."""
+    """Return a row as one line; its CRC is the last key. Names of a store that are not UTF-8 stay what they are."""
     text = json.dumps({**row, "line": number}, separators=(",", ":"), ensure_ascii=False)
-    return f'{text[:-1]},"crc":{zlib.crc32(text.encode())}}}\n'.encode()
+    return f'{text[:-1]},"crc":{zlib.crc32(text.encode("utf-8", "surrogatepass"))}}}\n'.encode("utf-8", "surrogatepass")
 
 
 def rows_of(data: bytes) -> Iterator[dict[str, Any]]:

@@ -23,6 +23,7 @@ from rmqctl.kafka.verbs.planning import hold
 from rmqctl.opening import open_store
 from rmqctl.positions import Key, Position
 from rmqctl.repair import Plan, Step, apply, pending, resume, undo
+from rmqctl.repair.journal_directory import line_of, rows_of
 from tests.repair.faults import CountingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import state_of
 
@@ -348,3 +349,51 @@ def test_two_groups_do_not_become_one_by_copy() -> None:
         store.offsets("copy", source=both, to_group="one").prepare()
     with store.offsets("merge", source=both, to_group="one") as answer:
         assert [row["to_offset"] for row in answer] == [1]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "[" * 200_000,
+        '{"kind": "consumer-offsets", "family": "rocketmq", "positions": null}',
+        '{"kind": "consumer-offsets", "family": "rocketmq", "positions": [5]}',
+        '{"kind": "consumer-offsets", "family": 7, "positions": []}',
+        (
+            '{"kind": "consumer-offsets", "family": "rocketmq", "positions": '
+            '[{"group": "g", "topic": "LabLog", "queue_id": true, "consumer_offset": 1}]}'
+        ),
+        (
+            '{"kind": "consumer-offsets", "family": "kafka", "positions": '
+            '[{"group": "\\ud800", "topic": "LabLog", "partition": 0, "consumer_offset": 1}]}'
+        ),
+    ],
+    ids=["deep", "no list", "no object", "no family", "no number", "no text"],
+)
+def test_what_export_would_not_print_is_not_imported(document: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    (tmp_path / "document").write_text(document)
+    refused = rmqctl("offsets", golden.pristine(JSON), "import", tmp_path / "document")
+    assert refused.exit_code == 2
+    assert "is not what export prints" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "group"),
+    [
+        (JSON, "LabLog", "a@b"),
+        (JSON, "LabLog", ""),
+        (JSON, "LabLog", "\udcff"),
+        (KAFKA, "z-lz4", "\udcff"),
+        (KAFKA, "z-lz4", "x" * 32768),
+    ],
+)
+def test_a_group_gets_no_first_position_by_a_name_that_no_broker_reads(
+    name: str, topic: str, group: str, rmqctl: Rmqctl
+) -> None:
+    refused = rmqctl("offsets", golden.pristine(name), "set", "--group", group, "--topic", topic, "--to", "1")
+    assert refused.exit_code == 13, refused.stderr
+    assert "is no name of a group" in refused.stderr
+
+
+def test_a_line_of_a_journal_keeps_names_that_are_not_utf_8() -> None:
+    row = {"why": "\udcff in LabLog/0"}
+    assert list(rows_of(line_of(row, 0))) == [row]

@@ -24,6 +24,9 @@ from rmqctl.kafka.verbs.looking import begin_served
 from rmqctl.kafka.verbs.planning import annotate, hold, only_directory, opened_again
 from rmqctl.positions import Choice, Key, show_changes, shown, wanted
 
+_LONGEST = (1 << 15) - 1
+"""Bytes of a string in the key of a commit (``OffsetCommitKey``)."""
+
 
 class HeldOffsets:
     """Groups and partitions of log directories; a :class:`rmqctl.positions.Held`."""
@@ -42,6 +45,12 @@ class HeldOffsets:
 
     def is_internal(self, group: str) -> bool:
         return False
+
+    def name_error(self, group: str) -> str | None:
+        try:
+            return None if len(group.encode()) <= _LONGEST else f"it has more than {_LONGEST} bytes"
+        except UnicodeEncodeError:
+            return "it is not UTF-8"
 
     def place(self, key: Key) -> str:
         return f"{CONSUMER_OFFSETS}-{partition_of_group(self.replicas, key.group)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -22,6 +23,9 @@ from rmqctl.rocketmq.verbs.planning import annotate
 
 _OF_BROKERS = "CID_RMQ_SYS_"
 """Groups by which a broker itself consumes (``MixAll.CID_RMQ_SYS_PREFIX``)."""
+
+_GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+"""Names of groups (``Validators.checkGroup``); a broker does not load a position of a name with ``@``."""
 
 
 class HeldPositions:
@@ -45,6 +49,9 @@ class HeldPositions:
 
     def is_internal(self, group: str) -> bool:
         return group.startswith(_OF_BROKERS)
+
+    def name_error(self, group: str) -> str | None:
+        return None if _GROUP.fullmatch(group) else "brokers know 1 to 255 letters, digits and %|_- in it"
 
     def place(self, key: Key) -> str:
         stored = self.progress.offsets.get((key.group, key.topic), {}).get(key.queue)
