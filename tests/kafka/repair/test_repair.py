@@ -164,8 +164,10 @@ def test_a_replica_gives_back_what_was_destroyed(tmp_path: Path) -> None:
         assert log.read_bytes() == (golden.pristine("3.9.2-crash") / "plain-none-0" / log.name).read_bytes()
 
 
-def test_a_deleted_copy_with_records_of_a_torn_end_is_named(rmqctl: Rmqctl, tmp_path: Path) -> None:
-    """Nobody knows whether a broker cut them, so repair does not take them; salvage does as it says."""
+def test_a_torn_end_comes_back_from_a_deleted_copy_as_far_as_the_checkpoints_say(
+    rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    """The torn batch is begun in the log, and a broker cuts nothing below its checkpoints; salvage takes the same."""
     root = golden.unpack("3.9.2-crash", tmp_path)
     log = root / "ooo-ts-0/00000000000000000119.log"
     data, end = log.read_bytes(), opened(root).partition("ooo-ts", 0)
@@ -176,8 +178,14 @@ def test_a_deleted_copy_with_records_of_a_torn_end_is_named(rmqctl: Rmqctl, tmp_
     staged = tmp_path / "staged"
     staged.mkdir()
     found = plan_repair(opened(root), RepairOptions(RELEASE), staged)
-    why = next(step.why for step in found.plan.steps if step.what == "end the file at 271")
-    assert f"ooo-ts-0/{log.name}.deleted has offsets 122 to {count - 1}, which a broker may have cut off" in why
+    copy = f"ooo-ts-0/{log.name}.deleted"
+    assert [step.what for step in found.plan.steps] == [
+        f"restore bytes 271 to 526 from {copy}",
+        f"end the log at offset {count}: 34 offsets from {copy}",
+    ]
+    assert found.books is not None
+    assert found.books.balances
+    assert not found.books.given_up
     aside = tmp_path / "aside" / "ooo-ts-0"
     aside.mkdir(parents=True)
     shutil.copy(log.with_name(f"{log.name}.deleted"), aside / log.name)
