@@ -11,7 +11,7 @@ from click.testing import Result
 from fixtures import golden
 from rmqctl.opening import open_store
 from tests.interop.brokers_helpers import run
-from tests.interop.compare import dumped, geometry
+from tests.interop.compare import dumped
 from tests.interop.judge import has_java, settings_of
 from tests.interop.kafka_node import Node
 from tests.interop.test_converted import records
@@ -51,7 +51,8 @@ def test_a_kafka_broker(name: str, release: str, rmqctl: Rmqctl, tmp_path: Path,
         for (group, topic), at in wanted.items():
             left = [one for one in records(logs, topic) if one[1] >= at[one[0]]]
             assert sorted(node.ask("resume", group, topic)) == sorted(left), (group, topic)
-    assert rmqctl("verify", logs).exit_code == 0
+    written = [row["file"] for row in open_store(str(logs)).verify(notes=False)]
+    assert not [file for file in written if file.startswith("__consumer_offsets")]
 
 
 @pytest.mark.parametrize(("name", "release", "topic", "group"), _STORES)
@@ -76,7 +77,7 @@ def test_a_rocketmq_broker(
         who: {r["queue_id"]: r["consumer_offset"] for r in open_store(str(root)).lag(group=who, topic=topic)}
         for who in (group, _NEW)
     }
-    settings = geometry(root) if "rdb" not in name else settings_of(golden.broker_conf(name))
+    settings = settings_of(golden.broker_conf(name))
     answer = run(
         compiled, release, root, [topic], 0, settings, groups=f"{group}@{topic},{_NEW}@{topic}", silence=12_000
     )
