@@ -1,0 +1,80 @@
+"""Beside a released broker under load: no command finds what is not there, and a flipped byte is found. Needs Java and Maven."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from rmqctl.opening import open_store
+from tests.interop.judge import class_path, has_java, java
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
+]
+Rmqctl = Callable[..., Result]
+_TOPICS = ("LiveA", "LiveB", "LiveC")
+_SMALL_FILES = (
+    "mappedFileSizeCommitLog=4194304",
+    "mappedFileSizeConsumeQueue=40000",
+    "maxHashSlotNum=2000",
+    "maxIndexNum=8000",
+    "autoCreateTopicEnable=true",
+)
+_ASKED = (("verify",), ("verify", "--level", "structure"), ("rebuild",), ("repair",), ("recover",))
+_ROUNDS = 4
+_BODY = 88  # where the body begins in a record with IPv4 addresses
+
+
+@contextmanager
+def _under_load(release: str, root: Path, compiled: Path) -> Iterator[None]:
+    """A broker on a new store, with producers and a consumer at work."""
+    command = java(
+        class_path(release, compiled, "WholeBroker"), root.parent / "home", "WholeBroker",
+        root, ",".join(_TOPICS), 0, *_SMALL_FILES, storm="true",
+    )  # fmt: skip
+    with (
+        (root.parent / "errors").open("wb") as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=root.parent
+        ) as broker,
+    ):
+        assert broker.stdin is not None
+        assert broker.stdout is not None
+        try:
+            assert broker.stdout.readline() == "storming\n"
+            yield
+            broker.stdin.close()
+            assert int(broker.stdout.readline()) > 0
+        finally:
+            broker.kill()
+
+
+@pytest.mark.parametrize("release", ["4.9.7", "5.5.0"])
+def test_a_rocketmq_broker(release: str, rmqctl: Rmqctl, tmp_path: Path, compiled: Path) -> None:
+    root = tmp_path / "store"
+    with _under_load(release, root, compiled):
+        for _ in range(_ROUNDS):
+            for words in _ASKED:
+                done = rmqctl(words[0], root, *words[1:])
+                assert done.exit_code == 0, (words, done.stdout, done.stderr)
+        first = next(row for row in open_store(str(root)).dump() if row["topic"] in _TOPICS)
+        log, body = root / first["file"], first["position"] + _BODY
+        _flip(log, body)
+        found = [(row["id"], row["file"], row["offset"]) for row in open_store(str(root)).verify(notes=False)]
+        assert found == [("log.body-crc", first["file"], body)]
+        _flip(log, body)
+    assert rmqctl("verify", root).exit_code == 0
+
+
+def _flip(file: Path, at: int) -> None:
+    with file.open("r+b") as log:
+        log.seek(at)
+        byte = log.read(1)[0]
+        log.seek(at)
+        log.write(bytes([byte ^ 1]))
