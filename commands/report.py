@@ -80,7 +80,7 @@ def command(
         wanted = Wanted(
             level, as_release, everything, replicas, redact, None if verified is None else read_json(verified)
         )
-        document = _collected(store, wanted)
+        document = _collected(store, wanted, out)
     if out.suffix == ".json":
         import orjson
 
@@ -97,7 +97,9 @@ def command(
         raise SystemExit(1)
 
 
-def _collected(store: StoreOptions, wanted: object) -> Row:
+def _collected(store: StoreOptions, wanted: object, out: Path) -> Row:
+    from rmqctl.files.new_files import refuse_inside
+    from rmqctl.files.remote import is_url
     from rmqctl.fleet import open_all
     from rmqctl.report import Wanted, collect
     from rmqctl.store import Store
@@ -112,6 +114,9 @@ def _collected(store: StoreOptions, wanted: object) -> Row:
     first = fleet.stores[0][1] if len(fleet) == 1 else None
     if isinstance(first, Exception):
         raise first
-    sizes = sum(one.size for _, one in fleet.stores if isinstance(one, Store))
+    opened = [one for _, one in fleet.stores if isinstance(one, Store)]
+    roots = [root for one in opened for root in one.root.split(",") if Path(root).is_dir() and not is_url(root)]
+    refuse_inside(out, roots)
+    sizes = sum(one.size for one in opened)
     with progress("report", sizes) as advance:
         return collect(fleet, wanted, advance)

@@ -184,16 +184,25 @@ def check_new_directory(into: Path, only_read: Iterable[str]) -> None:
     Raises:
         Refused: it lies in one of them, is no directory, or has something in it.
     """
-    for root in only_read:
-        if into.resolve() == Path(root).resolve():
-            raise Refused(f"the target {into} is the source, which is only read; give a directory outside of it")
-        if into.resolve().is_relative_to(Path(root).resolve()):
-            raise Refused(f"{into} lies in {root}, which is only read; give a directory outside of it")
+    refuse_inside(into, only_read)
     refuse_unfinished(into)
     if into.exists() and not into.is_dir():
         raise Refused(f"{into} is a file, and a directory is to be made; give a new or empty directory")
     if into.exists() and any(into.iterdir()):
         raise Refused(f"{into} is there already and not empty; give a new or empty directory")
+
+
+def refuse_inside(into: Path, only_read: Iterable[str]) -> None:
+    """Hold what is to be written to the roots on this machine that are only read.
+
+    Raises:
+        Refused: it is one of them, or lies in one.
+    """
+    for root in only_read:
+        if into.resolve() == Path(root).resolve():
+            raise Refused(f"the target {into} is the source, which is only read; give a directory outside of it")
+        if into.resolve().is_relative_to(Path(root).resolve()):
+            raise Refused(f"{into} lies in {root}, which is only read; give a directory outside of it")
 
 
 def refuse_unfinished(path: Path) -> None:

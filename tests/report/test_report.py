@@ -274,6 +274,15 @@ def test_wrong_input_is_refused(rmqctl: Rmqctl, tmp_path: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.parametrize("name", ["5.3.3-clean", "4.3.1-clean"])
+def test_nothing_is_written_into_a_store(name: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack(name, tmp_path)
+    result = rmqctl("report", root, root / "out.html", "--level", "quick")
+    assert result.exit_code == 13
+    assert "which is only read" in result.stderr
+    assert not (root / "out.html").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_each_finding_of_each_kind_of_damage_is_on_the_page(kind: str, tmp_path: Path) -> None:
