@@ -13,6 +13,7 @@ import pytest
 from fixtures import golden
 from formats.rocketmq.rocksdb import TOPIC_DATA, consumer_offset_key
 from rmqctl.errors import MissingExtra
+from rmqctl.filters import Names
 from rmqctl.installation import line_for_extra
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
@@ -27,7 +28,7 @@ Golden = Callable[[str], Path]
 
 def rows_of(root: Path, release: str, **wanted: str) -> list[LagRow]:
     with RecoveredStore(open_store_at(str(root)), Release.parse(release)) as started:
-        return list(lag_rows(started, **wanted))
+        return list(lag_rows(started, **{column: Names.of(name) for column, name in wanted.items()}))
 
 
 @pytest.mark.parametrize("name", golden.BROKER_STORES)
