@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import fsspec
@@ -357,6 +358,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     host, port = server.get_host_and_port()
     settings = {"endpoint_url": f"http://{host}:{port}", "key": "test", "secret": "test"}
     monkeypatch.setitem(fsspec.config.conf, "s3", settings)
-    s3fs.S3FileSystem(**settings).mkdir("bucket")
-    yield "s3://bucket"
+    name = f"bucket-{token_hex(4)}"  # the emulator keeps its buckets as long as this process
+    s3fs.S3FileSystem(**settings).mkdir(name)
+    yield f"s3://{name}"
     server.stop()
