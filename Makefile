@@ -66,7 +66,7 @@ dist: $(STAMP) ## make dist/: wheel, sdist, one file that needs only Python, lis
 	$(BIN)/hatchling build -t wheel -t sdist -d $(DIST)
 	$(BIN)/python -m venv --without-pip $(PACKED)
 	wheel=$$(ls $(DIST)/*.whl) && $(BIN)/python -m pip --python $(PACKED)/bin/python install --quiet \
-		--constraint constraints.txt "$$wheel[sql,rocksdb,s3]"
+		--constraint constraints.txt "$$wheel[sql,rocksdb,s3,report]"
 	$(BIN)/cyclonedx-py environment --output-reproducible --of JSON -o $(DIST)/rmqctl.cdx.json $(PACKED)
 	name=$$($(BIN)/python -c 'import sys, sysconfig; print("cp%d%d-%s" % (*sys.version_info[:2], sysconfig.get_platform()))') && \
 		$(BIN)/shiv --reproducible --console-script rmqctl --python '/usr/bin/env python3' \
