@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,6 +177,8 @@ def _hold(key: str, known: Any, where: str, meant: Any = None) -> None:
     if key in TYPED_ONLY and (key in known or meant is not None):
         raise click.UsageError(f"{key} in {where}: --{key} decides about data, so that it is typed each time.")
     if key not in known:
+        from difflib import get_close_matches
+
         near = get_close_matches(key.replace("_", "-"), list(known), n=2, cutoff=0.6)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(meant or known))}."
         raise click.UsageError(f"{key} in {where} sets nothing; {hint}")

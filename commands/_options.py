@@ -212,6 +212,11 @@ def topic_option(text: str) -> Decorator:
     return click.option("--topic", type=Name("topic"), multiple=True, shell_complete=_complete.topics, help=text)
 
 
+def group_option(text: str) -> Decorator:
+    """Add ``--group`` with what it means to the command; gives ``group``: names and patterns."""
+    return click.option("--group", type=Name("group"), multiple=True, shell_complete=_complete.groups, help=text)
+
+
 _FILTERS: tuple[Decorator, ...] = (
     topic_option("Messages of this topic, or of those that 'Orders*' matches; repeatable."),
     click.option("--queue", type=click.IntRange(min=0), help="Messages of this queue id."),

@@ -6,28 +6,21 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._complete import groups
 from commands._options import (
     StoreOptions,
     as_found_option,
     as_release_option,
+    group_option,
     output_option,
     store_options_with_paths,
     topic_option,
 )
-from commands._types import Name
 from rmqctl.release import Release
 
 
 @click.command("lag")
 @store_options_with_paths
-@click.option(
-    "--group",
-    type=Name("group"),
-    multiple=True,
-    shell_complete=groups,
-    help="Only this consumer group, or those that 'order*' matches; repeatable.",
-)
+@group_option("Only this consumer group, or those that 'order*' matches; repeatable.")
 @topic_option("Only this topic, or those that 'Orders*' matches; repeatable.")
 @as_release_option
 @as_found_option

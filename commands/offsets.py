@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from commands import _complete
 from commands._app import Output
 from commands._apply import Manner, apply_options, propose
-from commands._options import StoreOptions, output_option, store_options
-from commands._types import Name, refuse
+from commands._options import StoreOptions, group_option, output_option, store_options, topic_option
+from commands._types import refuse
 from rmqctl.positions import ACTIONS, Position, positions_in, positions_of
 
 if TYPE_CHECKING:
@@ -30,22 +29,8 @@ _OF_ACTION = {
 @store_options
 @click.argument("action", type=click.Choice(ACTIONS), default="show")
 @click.argument("file", type=click.File("rb"), required=False)
-@click.option(
-    "--group",
-    "groups",
-    type=Name("group"),
-    multiple=True,
-    shell_complete=_complete.groups,
-    help="Only these groups, by name or pattern; repeatable.",
-)
-@click.option(
-    "--topic",
-    "topics",
-    type=Name("topic"),
-    multiple=True,
-    shell_complete=_complete.topics,
-    help="Only these topics, by name or pattern; repeatable.",
-)
+@group_option("Only these groups, by name or pattern; repeatable.")
+@topic_option("Only these topics, by name or pattern; repeatable.")
 @click.option("--queue", type=click.IntRange(min=0), help="Only this queue or partition.")
 @click.option("--to", metavar="WHERE", help="set: an offset, +N, -N, a time, earliest or latest.")
 @click.option("--to-group", metavar="GROUP", help="copy, merge: the group that gets the positions.")
@@ -62,8 +47,8 @@ def command(
     store: StoreOptions,
     action: str,
     file: BinaryIO | None,
-    groups: tuple[str, ...],
-    topics: tuple[str, ...],
+    group: tuple[str, ...],
+    topic: tuple[str, ...],
     queue: int | None,
     to: str | None,
     to_group: str | None,
@@ -107,8 +92,8 @@ def command(
     propose(
         found.offsets(
             action,
-            groups=groups,
-            topics=topics,
+            groups=group,
+            topics=topic,
             queue=queue,
             to=to,
             to_group=to_group,

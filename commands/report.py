@@ -99,7 +99,6 @@ def command(
 
 def _collected(store: StoreOptions, wanted: object, out: Path) -> Row:
     from rmqctl.files.new_files import refuse_inside
-    from rmqctl.files.remote import is_url
     from rmqctl.fleet import open_all
     from rmqctl.report import Wanted, collect
     from rmqctl.store import Store
@@ -115,7 +114,7 @@ def _collected(store: StoreOptions, wanted: object, out: Path) -> Row:
     if isinstance(first, Exception):
         raise first
     opened = [one for _, one in fleet.stores if isinstance(one, Store)]
-    roots = [root for one in opened for root in one.root.split(",") if Path(root).is_dir() and not is_url(root)]
+    roots = [root for one in opened for root in one.root.split(",") if Path(root).is_dir()]
     refuse_inside(out, roots)
     sizes = sum(one.size for one in opened)
     with progress("report", sizes) as advance:

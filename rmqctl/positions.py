@@ -323,6 +323,19 @@ def _row(held: Held, key: Key, offset: int) -> dict[str, Any]:
     return {"group": key.group, "topic": key.topic, held.queue_field: key.queue, "consumer_offset": offset}
 
 
+def elsewhere(now: Mapping[Key, int], expected: Mapping[Key, int], between: str) -> list[str]:
+    """Return the positions that a store has otherwise than expected, a sentence each.
+
+    Args:
+        between: what stands between a topic and the number of a queue.
+    """
+    return [
+        f"{key.group} in {key.topic}{between}{key.queue} is at {now.get(key)}, and not at {offset}"
+        for key, offset in expected.items()
+        if now.get(key) != offset
+    ]
+
+
 def show_changes(found: Wanted, held: Held, answer: Proposal) -> None:
     """Fill an answer with the changes that a plan makes."""
     rows = [change.row(held.queue_field) for change in found.changes]

@@ -27,8 +27,8 @@ _LOG = "commit log"
 def picture(store: Row) -> Row:
     """Return the lanes of a store of a report: ``log`` in bytes, ``queues`` in messages, ``times`` with counts.
 
-    A lane has ``blocks`` (segments), ``marks`` (findings, positions of groups, checkpoints) and ``cut``, what a start
-    would take away: begin and end. ``more`` says how many queues are not drawn.
+    A lane has ``blocks`` (segments) and ``marks`` (findings, positions of groups, checkpoints), the log's also ``cut``,
+    what a start would take away: begin and end. ``more`` says how many queues are not drawn.
     """
     lanes, more = _queues(store)
     return {"log": list(_log(store)), "queues": lanes, "more": more, "times": _times(store)}
@@ -72,7 +72,6 @@ def _queues(store: Row) -> tuple[list[Row], int]:
     for finding in store["findings"]:
         if finding.get("topic") is not None:
             damage[queue_of(finding)].append(finding)
-    ends = _ends(store)
     rows = sorted(store["topics"], key=lambda row: (queue_of(row) not in damage, -(row.get("bytes") or 0)))
     lanes = list[Row]()
     for row in rows[:LANES]:
@@ -84,18 +83,11 @@ def _queues(store: Row) -> tuple[list[Row], int]:
         marks += groups.get(name, [])
         marks += [_found(f, place) for f in damage.get(name, []) if (place := _place(f, own)) is not None]
         last = max([end, *(one["end_offset"] for one in own)])
-        cut = [ends[name], last] if ends.get(name, last) < last else None
         lanes.append({
             "name": name, "begin": begin, "end": last, "unit": "messages", "bytes": row.get("bytes") or 0,
-            "blocks": [_block(one, one["end_offset"], "first_timestamp") for one in own], "marks": marks, "cut": cut,
+            "blocks": [_block(one, one["end_offset"], "first_timestamp") for one in own], "marks": marks,
         })  # fmt: skip
     return lanes, len(rows) - len(lanes)
-
-
-def _ends(store: Row) -> Mapping[str, int]:
-    """Return where partitions end after a start, where that is known."""
-    found = (store.get("start") or {}).get("partitions") or {}
-    return {name: one["log_end_offset"] for name, one in found.items() if one.get("log_end_offset") is not None}
 
 
 def _place(finding: Row, segments: Iterable[Row]) -> int | None:

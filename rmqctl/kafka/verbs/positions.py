@@ -18,11 +18,10 @@ from rmqctl.kafka.log.records import records_of
 from rmqctl.kafka.query.time import offset_for_time
 from rmqctl.kafka.repair.commits import partition_of_group, plan_commits
 from rmqctl.kafka.state.internal_topics import GroupOffsets, group_offsets, share_states
-from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.kafka.verbs.looking import begin_served
 from rmqctl.kafka.verbs.planning import annotate, hold, only_directory, opened_again
-from rmqctl.positions import Choice, Key, show_changes, shown, wanted
+from rmqctl.positions import Choice, Key, elsewhere, show_changes, shown, wanted
 
 _LONGEST = (1 << 15) - 1
 """Bytes of a string in the key of a commit (``OffsetCommitKey``)."""
@@ -59,21 +58,18 @@ class HeldOffsets:
         image, here = self.replicas.image, {log.partition.partition or 0 for log in self.replicas.of(topic)}
         return sorted(here | (set() if image is None else set(range(self.replicas.partition_count(topic)))))
 
-    def _log(self, topic: str, queue: int) -> PartitionLog | None:
-        return self.replicas.find(topic, queue)
-
     def limits(self, topic: str, queue: int) -> tuple[int, int] | None:
-        log = self._log(topic, queue)
+        log = self.replicas.find(topic, queue)
         return None if log is None else (log.replayed.log_start_offset, log.replayed.log_end_offset)
 
     def at_time(self, topic: str, queue: int, time: int) -> int:
-        log = self._log(topic, queue)
+        log = self.replicas.find(topic, queue)
         assert log is not None
         offset = offset_for_time(log, time, release_shown(self.replicas)).offset
         return log.replayed.log_end_offset if offset < 0 else offset
 
     def between(self, topic: str, queue: int, low: int, high: int) -> int:
-        log, count = self._log(topic, queue), 0
+        log, count = self.replicas.find(topic, queue), 0
         for _, block in log.blocks(low) if log is not None and low < high else ():
             if len(block) and int(block["base_offset"][0]) >= high:
                 break
@@ -135,8 +131,4 @@ def _refuse_shares(replicas: Replicas, asked: Choice) -> None:
 def _not_there(replicas: Replicas, expected: Mapping[Key, int]) -> list[str]:
     """Return the positions that a directory, as it is now, has otherwise, a sentence each."""
     now = HeldOffsets(Replicas(LogDirectories(list(replicas.directories)))).positions()
-    return [
-        f"{key.group} in {key.topic}-{key.queue} is at {now.get(key)}, and not at {offset}"
-        for key, offset in expected.items()
-        if now.get(key) != offset
-    ]
+    return elsewhere(now, expected, "-")

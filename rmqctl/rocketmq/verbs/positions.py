@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 
 from rmqctl import questions
 from rmqctl.answer import Proposal, staging
 from rmqctl.errors import Refused
-from rmqctl.positions import Key, show_changes, shown, wanted
+from rmqctl.positions import Key, elsewhere, show_changes, shown, wanted
 from rmqctl.rocketmq.query.lag import Progress, progress_of, queues_of_topic
-from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
+from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.time import TimeQuestion, answer_of
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.repair.books import books_of
@@ -65,19 +65,14 @@ class HeldPositions:
             self._queues[topic] = sorted(found)
         return self._queues[topic]
 
-    @contextmanager
-    def _queue(self, topic: str, queue: int) -> Iterator[QueueView]:
-        with open_queue(self.started, topic, queue) as view:
-            yield view
-
     def limits(self, topic: str, queue: int) -> tuple[int, int]:
         if (topic, queue) not in self._limits:
-            with self._queue(topic, queue) as view:
+            with open_queue(self.started, topic, queue) as view:
                 self._limits[topic, queue] = max(view.min_offset, 0), max(view.max_offset, 0)
         return self._limits[topic, queue]
 
     def at_time(self, topic: str, queue: int, time: int) -> int:
-        with self._queue(topic, queue) as view:
+        with open_queue(self.started, topic, queue) as view:
             return answer_of(view, TimeQuestion(time)).queue_offset
 
     def between(self, topic: str, queue: int, low: int, high: int) -> int:
@@ -120,9 +115,4 @@ def _not_there(store: RocketMQStore, expected: Mapping[Key, int]) -> list[str]:
 
     again = open_store_at(store.root)
     with RecoveredStore(again, release_range(again).highest, as_found=True) as started:
-        now = HeldPositions(started).positions()
-    return [
-        f"{key.group} in {key.topic}/{key.queue} is at {now.get(key)}, and not at {offset}"
-        for key, offset in expected.items()
-        if now.get(key) != offset
-    ]
+        return elsewhere(HeldPositions(started).positions(), expected, "/")
