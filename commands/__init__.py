@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -82,6 +83,39 @@ COMPLETE = "_RMQCTL_COMPLETE"
 """The variable by which a shell asks for completions."""
 SEVERAL = frozenset("@*?[")
 """What an inventory or a pattern of paths has, see `rmqctl.inventory.is_several`, and no command."""
+SCREEN = 40
+"""Lines that `--help` of a command has at most, on a terminal of 80 columns."""
+_EVERYTHING = "rmqctl.help-all"
+
+
+class Command(click.Command):
+    """A command whose `--help` fits on one screen.
+
+    Where the whole help does not, it is the first paragraph, the options that people use, the examples, and as many of
+    the other paragraphs as there is room for.
+
+    Args:
+        usual: names of the options that people use, without dashes, separated by blanks.
+    """
+
+    def __init__(self, *args: Any, usual: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.usual = set(usual.split())
+
+    def get_help(self, ctx: click.Context) -> str:
+        whole = super().get_help(ctx)
+        if ctx.meta.get(_EVERYTHING) or whole.count("\n") < SCREEN:
+            return whole
+        first, *others, examples = inspect.cleandoc(self.help or "").split("\n\n")
+        while True:
+            brief = self._brief("\n\n".join((first, *others, examples))).get_help(ctx)
+            if brief.count("\n") < SCREEN or not others:
+                return brief
+            others.pop()
+
+    def _brief(self, text: str) -> click.Command:
+        kept = [p for p in self.params if isinstance(p, click.Argument) or self.usual & {o.lstrip("-") for o in p.opts}]
+        return click.Command(self.name, params=kept, help=text, epilog="More options: --help-all")
 
 
 class LazyGroup(click.Group):
@@ -187,6 +221,13 @@ def _for_all() -> list[click.Parameter]:
     def colour(_: click.Context, __: click.Parameter, when: str) -> None:
         _progress.want_colour(when)
 
+    def everything(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted and not context.resilient_parsing:
+            context.meta[_EVERYTHING] = True
+            click.echo(context.get_help())
+            context.exit()
+
+    whole = "Show all options and exit."
     text = "No remarks and no progress on stderr, only errors."
     return [
         click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=quiet, help=text),
@@ -199,6 +240,7 @@ def _for_all() -> list[click.Parameter]:
             callback=colour,
             help="Colour on terminals, always or never; NO_COLOR and CLICOLOR_FORCE count, too.",
         ),
+        click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=everything, help=whole),
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from commands import Command
 from rmqctl.filters import Glob
 from rmqctl.release import Release as ReleaseNumber
 from rmqctl.text import SPANS, milliseconds_of, span_ms
@@ -61,7 +62,7 @@ class TimeOrWord(click.ParamType[int | str]):
         return Instant().convert(value, param, ctx)
 
 
-class SpanArguments(click.Command):
+class SpanArguments(Command):
     """A command with a time among its arguments: ``-15m`` stands for a time, not for options -1, -5 and -m."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

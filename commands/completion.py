@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from commands import Command
 
-@click.command("completion")
+
+@click.command("completion", cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
     """Print what a shell needs to complete commands and options, files, topics, groups, releases and ids of findings.

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
+from commands import Command
 from commands._app import Output, message
 from commands._defaults import checked, config_file, options_of, read_config, settings, unknown_variables, variables_of
 from commands._options import output_option
 
 
-@click.command("config")
+@click.command("config", cls=Command, usual="output")
 @output_option(tables=True)
 @click.pass_context
 def command(context: click.Context, out: Output) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._options import StoreOptions, output_option, owner_option, store_options
@@ -15,7 +16,7 @@ from rmqctl.release import Release as ReleaseNumber
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-@click.command("convert")
+@click.command("convert", cls=Command, usual="as-release codec renumber owner output")
 @store_options
 @click.argument("into", type=LocalPath(), metavar="DST")
 @click.option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._complete import files
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rmqctl.store import LoneFile, Store
 
 
-@click.command("diff")
+@click.command("diff", cls=Command, usual="by no-queues limit all output")
 @click.argument("a", shell_complete=files)
 @click.argument("b", shell_complete=files)
 @click.option(

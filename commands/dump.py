@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from commands import _sink
+from commands import Command, _sink
 from commands._answer import finish, showing, write
 from commands._app import Output, message
 from commands._kafka_dump_log import kafka_dump_log_options
@@ -27,7 +27,9 @@ from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
 
 
-@click.command("dump")
+@click.command(
+    "dump", cls=Command, usual="topic queue key after before limit damaged body format-string follow bytes output"
+)
 @store_options_with_paths
 @filter_options
 @click.option("--records", is_flag=True, help="Kafka: each batch is followed by its records.")
@@ -37,7 +39,7 @@ from rmqctl.release import Release
 @click.option("--raw-body", is_flag=True, help="Add the body as stored.")
 @click.option("--body-limit", type=Size(), help="Show at most so many bytes of a body.")
 @click.option("--redact", is_flag=True, help="Bodies, keys and property values become sha256: and 12 hex digits.")
-@click.option("--format-string", metavar="FORMAT", help="Print messages in a form of your own, see above.")
+@click.option("--format-string", metavar="FORMAT", help="Print messages in a form of your own, such as '%t %o %k'.")
 @click.option("--follow", is_flag=True, help="Go on with new records as a broker appends them; Ctrl-C ends it.")
 @click.option(
     "--pending",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._complete import files
 from commands._options import StoreOptions, output_option, refusing
 
 
-@click.command("elect")
+@click.command("elect", cls=Command, usual="output")
 @click.argument("a", metavar="A", shell_complete=files)
 @click.argument("b", metavar="B", shell_complete=files)
 @click.argument("others", nargs=-1, metavar="[C]...", shell_complete=files)

@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
+from commands import Command
 from commands._app import Output
 from commands._complete import explained
 from commands._options import output_option
 from commands._types import refuse
 
 
-@click.command("explain")
+@click.command("explain", cls=Command, usual="output")
 @click.argument("id", metavar="FINDING-ID", shell_complete=explained)
 @output_option()
 def command(id: str, out: Output) -> None:  # noqa: A002 - what users know it by

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands import Command
 from commands._app import Output, message
 from commands._complete import files
 from commands._options import FilterOptions, StoreOptions, filter_options, output_option, store_options_with_paths
@@ -24,7 +25,7 @@ def _names(value: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
-@click.command("export")
+@click.command("export", cls=Command, usual="to partition-by body incremental overwrite topic after before limit")
 @store_options_with_paths
 @click.argument("output", metavar="OUT", shell_complete=files)
 @click.option(

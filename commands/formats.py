@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
+from commands import Command
 from commands._app import Output
 from commands._complete import formats
 from commands._options import output_option
 
 
-@click.command("formats")
+@click.command("formats", cls=Command, usual="output")
 @click.argument("name", required=False, shell_complete=formats)
 @output_option()
 def command(name: str | None, out: Output) -> None:

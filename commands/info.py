@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._options import StoreOptions, output_option, store_options_with_paths
 from commands._types import refuse
 
 
-@click.command("info")
+@click.command("info", cls=Command, usual="explain segments output local-time")
 @store_options_with_paths
 @click.option("--explain", is_flag=True, help="Show instead what each fact says about the release.")
 @click.option("--segments", is_flag=True, help="List instead the files of the log, with where and when each begins.")

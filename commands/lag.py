@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._options import (
@@ -18,7 +19,7 @@ from commands._options import (
 from rmqctl.release import Release
 
 
-@click.command("lag")
+@click.command("lag", cls=Command, usual="group topic as-release columns sort limit output")
 @store_options_with_paths
 @group_option("Only this consumer group, or those that 'order*' matches; repeatable.")
 @topic_option("Only this topic, or those that 'Orders*' matches; repeatable.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._options import StoreOptions, output_option, store_options_with_paths
 from commands._types import Offset
 
 
-@click.command("metadata")
+@click.command("metadata", cls=Command, usual="at columns sort limit output")
 @store_options_with_paths
 @click.option("--at", type=Offset(), metavar="OFFSET", help="As it was once the record at this offset was applied.")
 @output_option(tables=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from commands import Command
 from commands._app import Output
 from commands._apply import Manner, apply_options, propose
 from commands._options import StoreOptions, group_option, output_option, store_options, topic_option
@@ -25,7 +26,7 @@ _OF_ACTION = {
 }
 
 
-@click.command("offsets")
+@click.command("offsets", cls=Command, usual="group topic to to-group from apply output")
 @store_options
 @click.argument("action", type=click.Choice(ACTIONS), default="show")
 @click.argument("file", type=click.File("rb"), required=False)

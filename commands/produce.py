@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from commands import Command
 from commands._answer import finish, prepare, showing
 from commands._app import Output, message
 from commands._apply import ask
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
 
 
-@click.command("produce")
+@click.command("produce", cls=Command, usual="topic format partitions count body lines jsonl size key tag")
 @click.argument("place", metavar="[PATH]", required=False, type=LocalPath())
 @produce_options
 @click.option("--yes", is_flag=True, help="Do not ask at a terminal before a store that is there goes on.")

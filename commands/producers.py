@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._options import StoreOptions, output_option, store_options_with_words
 from commands._types import QueueName
 
 
-@click.command("producers")
+@click.command("producers", cls=Command, usual="columns sort limit output")
 @store_options_with_words("PATH... [TOPIC[/PARTITION]]", 1)
 @output_option(tables=True)
 def command(store: StoreOptions, words: tuple[str, ...], out: Output) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._complete import topics
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
 
 
-@click.command("query-id")
+@click.command("query-id", cls=Command, usual="topic all scan explain body output")
 @store_options
 @click.argument("message_id", metavar="MESSAGE_ID")
 @click.option("--topic", shell_complete=topics, help="Where to look for a unique key; default: under every topic.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._options import (
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _FOREVER = (1 << 63) - 1
 
 
-@click.command("query-key")
+@click.command("query-key", cls=Command, usual="unique begin end max scan latest explain body tag limit output")
 @store_options_with_words("PATH... [TOPIC] [KEY]", 2)
 @click.option("--unique", is_flag=True, help="RocketMQ: KEY is a unique key (UNIQ_KEY) instead of one of KEYS.")
 @click.option("--begin", type=Instant(), default=0, help="Stored at this time or later, as the index has it (s).")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._complete import topics
@@ -21,7 +22,12 @@ from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
 
 
-@click.command("query-offset", context_settings={"ignore_unknown_options": True})
+@click.command(
+    "query-offset",
+    cls=Command,
+    usual="explain read-committed body key after limit as-release output",
+    context_settings={"ignore_unknown_options": True},
+)
 @store_options_with_paths
 @click.argument("queue", type=QueueName(needs_queue=True), shell_complete=topics)
 @click.argument("offset", type=int)

@@ -20,7 +20,7 @@ from rmqctl.filters import TIME_WORDS, Rendering
 from rmqctl.release import Release
 
 
-@click.command("query-time", cls=SpanArguments)
+@click.command("query-time", cls=SpanArguments, usual="boundary explain body as-release output")
 @store_options_with_paths
 @click.argument("queue", type=QueueName(), shell_complete=topics)
 @click.argument("time", type=TimeOrWord(*TIME_WORDS))

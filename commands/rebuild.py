@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from commands import Command
 from commands._answer import prepare
 from commands._app import Output
 from commands._apply import Manner, apply_options, propose
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rmqctl.store import Store
 
 
-@click.command("rebuild")
+@click.command("rebuild", cls=Command, usual="queues index checkpoint topic into apply output")
 @store_options
 @click.option("--queues", is_flag=True, help="RocketMQ: rebuild the queues.")
 @click.option("--index", is_flag=True, help="Rebuild the key index; Kafka: offset, time and transaction indexes.")

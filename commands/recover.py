@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._apply import Manner, apply_options, propose
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
 
 
-@click.command("recover")
+@click.command("recover", cls=Command, usual="broker-conf as-release compare list-lost apply all output")
 @store_options_with_paths
 @as_release_option
 @click.option("--compare", is_flag=True, help="Show side by side what each family of releases would do.")

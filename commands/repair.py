@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from commands import Command
 from commands._app import Output
 from commands._apply import Manner, apply_options, propose
 from commands._complete import files, findings
@@ -11,7 +12,7 @@ from commands._options import StoreOptions, output_option, store_options
 from commands._types import refuse
 
 
-@click.command("repair")
+@click.command("repair", cls=Command, usual="only skip from body-damage apply verbose all output")
 @store_options
 @click.option(
     "--only",

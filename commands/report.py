@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands import Command
 from commands._app import message
 from commands._options import as_release_option, store_options_with_paths
 from commands._progress import progress
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
 
 
-@click.command("report")
+@click.command("report", cls=Command, usual="level verified replicas redact")
 @store_options_with_paths
 @click.option(
     "--level",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._complete import files
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
 
 
-@click.command("salvage")
+@click.command("salvage", cls=Command, usual="replica deleted partition as-topic-files owner output")
 @store_options
 @click.argument("others", nargs=-1, metavar="[PATH]...", shell_complete=files)
 @click.argument("into", type=LocalPath())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from commands import Command
 from commands._app import Output, message
 from commands._complete import files
 from commands._options import output_option, refusing, say_if_missing, say_if_part, say_unreadable
@@ -30,7 +31,7 @@ _HISTORY = 1000
 _STATEMENT = re.compile(r"\s*(select|with|show|describe|desc|explain|values|from|table|set|\()\b", re.IGNORECASE)
 
 
-@click.command("sql")
+@click.command("sql", cls=Command, usual="explain output")
 @click.argument("stores", metavar="[PATH | NAME=PATH]... [QUERY]", nargs=-1, required=True, shell_complete=files)
 @click.option("--commitlog", "commit_log", metavar="DIR[,DIR...]", help="Directories of a commit log outside PATH.")
 @click.option("--broker-conf", metavar="FILE", help="The broker's settings.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands import Command
 from commands._app import Output, message
 from commands._options import (
     FilterOptions,
@@ -42,7 +43,7 @@ _SHOWN = (
 )
 
 
-@click.command("stats")
+@click.command("stats", cls=Command, usual="topic after before by html output")
 @store_options_with_paths
 @filter_options
 @click.option(

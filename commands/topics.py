@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._options import StoreOptions, as_found_option, output_option, store_options_with_paths, topic_option
 
 
-@click.command("topics")
+@click.command("topics", cls=Command, usual="topic by-topic as-found columns sort limit output")
 @store_options_with_paths
 @click.option("--by-topic", is_flag=True, help="One row a topic, its queues added up.")
 @topic_option("Only this topic, or those that 'Orders*' matches; repeatable.")

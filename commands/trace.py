@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._options import StoreOptions, as_release_option, output_option, store_options
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
 
 
-@click.command("trace")
+@click.command("trace", cls=Command, usual="topic limit output")
 @store_options
 @click.argument("message", metavar="KEY|ID|TOPIC/QUEUE@OFFSET")
 @click.option("--topic", help="Only messages of this topic.")

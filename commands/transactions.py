@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._options import StoreOptions, output_option, store_options_with_paths
 
 
-@click.command("transactions")
+@click.command("transactions", cls=Command, usual="columns sort limit output")
 @store_options_with_paths
 @output_option(tables=True)
 def command(store: StoreOptions, out: Output) -> None:

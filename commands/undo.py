@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from commands import Command
 from commands._app import Output, message
 from commands._apply import ask, close, will_ask
 from commands._options import output_option
@@ -23,7 +24,7 @@ _LIST = ("journal", "time", "kind", "title", "state", "next")
 _COLUMNS = ("file", "does", "size", "to_size", "bytes")
 
 
-@click.command("undo")
+@click.command("undo", cls=Command, usual="list redo dry-run resume output")
 @click.argument("journal", type=LocalPath())
 @click.option("--list", "lists", is_flag=True, help="List the journals: what was done, and what comes next.")
 @click.option("--redo", is_flag=True, help="Make the changes again that were taken back last.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands import Command
 from commands._answer import finish, show, showing, write
 from commands._app import Output
 from commands._options import StoreOptions, as_release_option, output_option, store_options_with_paths
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
 
 
-@click.command("verify")
+@click.command("verify", cls=Command, usual="broker-conf level no-notes as-release all output")
 @store_options_with_paths
 @click.option(
     "--level",

@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 from freezegun import freeze_time
 
-from commands import COMMANDS, LazyGroup, cli
+from commands import COMMANDS, SCREEN, LazyGroup, cli
 from commands._app import Output
 from commands._guard import BUG, exit_code_of
 from commands._options import (
@@ -189,6 +189,21 @@ def test_every_command_is_there_with_help_and_an_example(name: str, rmqctl: Any)
     assert f"rmqctl {name}" in result.output.partition("Options:")[0].partition("\n")[2], "no example"
     assert short.endswith(".")
     assert name in rmqctl("--help").output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_on_a_screen_and_help_all_has_every_option(
+    name: str, rmqctl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    brief, whole = (rmqctl(name, option).output for option in ("--help", "--help-all"))
+    assert brief.count("\n") <= SCREEN
+    command = import_module(COMMANDS[name][0]).command
+    named = {option.lstrip("-") for p in command.params for option in (*p.opts, *p.secondary_opts)}
+    assert getattr(command, "usual", set()) <= named
+    for option in (o for p in command.params if not getattr(p, "hidden", True) for o in p.opts):
+        assert re.search(rf"{option}\b", whole), option
+    assert brief == whole or brief.endswith("\n  More options: --help-all\n")
 
 
 def test_version_and_module_entry() -> None:
