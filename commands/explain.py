@@ -42,8 +42,9 @@ def command(id: str, out: Output) -> None:  # noqa: A002 - what users know it by
 
 
 def _known() -> dict[str, dict[str, Any]]:
-    """Every finding and every reason, by id."""
+    """Every finding and every reason, by id, with the pages of the documentation on it."""
     from rmqctl.explain import all_misses
-    from rmqctl.findings import all_kinds
+    from rmqctl.findings import all_kinds, pages_of
 
-    return {kind.id: asdict(kind) for kind in all_kinds()} | {miss.id: asdict(miss) for miss in all_misses()}
+    found = {kind.id: {**asdict(kind), "pages": pages_of(kind)} for kind in all_kinds()}
+    return found | {m.id: {**asdict(m), "pages": [f"reference/misses/{m.id}"]} for m in all_misses()}

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from docs.manual import all_commands, markdown
 from formats.catalogue import CATALOGUE, Format
 from rmqctl.explain import all_misses
-from rmqctl.findings import FindingKind, all_kinds
+from rmqctl.findings import FindingKind, all_kinds, pages_of
 
 ROOT = Path(__file__).parents[1]
 PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -56,10 +56,20 @@ def reference(into: Path) -> None:
 def finding_page(kind: FindingKind) -> str:
     """The page of one kind of finding."""
     parts = [f"# {kind.id}", f"*{kind.severity}*. {kind.meaning}", f"**What to do.** {kind.remedy}"]
-    for title, text in (("What a broker does.", kind.broker), ("Fixed in.", kind.fixed_in), ("See.", kind.see)):
+    for title, text in (
+        ("What a broker does.", kind.broker),
+        ("Fixed in.", kind.fixed_in),
+        ("See.", seen(kind, "../../")),
+    ):
         parts += [f"**{title}** {text}"] if text else []
     parts += ["Show it, and mend it:", f"```text\nrmqctl verify PATH\nrmqctl repair PATH --only {kind.id}\n```"]
     return "\n\n".join(parts) + "\n"
+
+
+def seen(kind: FindingKind, root: str) -> str:
+    """What a kind refers to, with links to the pages on formats, which lie under ``root``."""
+    pages = ", ".join(f"[{page}]({root}{page}.md)" for page in pages_of(kind) if page.startswith("formats/"))
+    return f"{kind.see} ({pages})" if pages else kind.see
 
 
 def format_page(layout: Format) -> str:

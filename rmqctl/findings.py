@@ -8,6 +8,7 @@ match on ``id``, which never changes once released.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ class FindingKind:
         remedy: what to do, as a command where there is one.
         broker: what a broker does about it at start-up or when asked.
         fixed_in: release in which a known bug that causes it was fixed, or "".
-        see: issue numbers and sections of the format reference, or "".
+        see: issue numbers and sections of ``docs/formats`` ("spec 2.5"), or "".
     """
 
     id: str
@@ -139,6 +140,24 @@ def all_kinds() -> list[FindingKind]:
     modules = [sys.modules[__name__], *map(import_module, _KIND_MODULES)]
     placed = {kind.id: kind for module in modules for kind in _kinds_in(module)}
     return list({**placed, **_registry}.values())
+
+
+def pages_of(kind: FindingKind) -> list[str]:
+    """Return the pages of the documentation on a kind, relative to its root and without a suffix: its own, then
+    those of the formats whose sections it names.
+    """
+    shared = kind in _kinds_in(sys.modules[__name__])
+    families = [name for name in _KIND_MODULES if shared or kind in _kinds_in(import_module(name))]
+    pages = [page for name in families for page in format_pages(kind.see, name.split(".")[1])]
+    return [f"reference/findings/{kind.id}", *dict.fromkeys(pages)]
+
+
+def format_pages(text: str, family: str) -> list[str]:
+    """Return the pages under ``docs/formats`` that sections that a text names ("spec 10, A5") are on."""
+    named = re.findall(r"\bspec ((?:A?\d[\w.]*|,| |to|\(\w\))+)", text)
+    databases = any("A" in sections for sections in named)
+    files = any(re.search(r"(?<!A)\b\d", sections) for sections in named)
+    return [f"formats/{family}"] * files + ["formats/rocketmq-rocksdb"] * databases
 
 
 def _kinds_in(module: ModuleType) -> Iterator[FindingKind]:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zlib
 from doctest import DocTestParser
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,10 +16,13 @@ from pathlib import Path
 
 import click
 import pytest
+from crc32c import crc32c
 
 from commands import COMMANDS, cli
 from docs import manual, releases
-from rmqctl.findings import all_kinds
+from docs.make_site import seen
+from formats.catalogue import CATALOGUE
+from rmqctl.findings import all_kinds, pages_of
 
 ROOT = Path(__file__).parents[1]
 FINDINGS = ROOT / "docs" / "findings.md"
@@ -40,7 +44,11 @@ def findings_page() -> str:
     ]
     for kind in all_kinds():
         lines += [f"## {kind.id} ({kind.severity})", "", kind.meaning, "", f"*What to do.* {kind.remedy}", ""]
-        for title, text in (("What a broker does.", kind.broker), ("Fixed in.", kind.fixed_in), ("See.", kind.see)):
+        for title, text in (
+            ("What a broker does.", kind.broker),
+            ("Fixed in.", kind.fixed_in),
+            ("See.", seen(kind, "")),
+        ):
             lines += [f"*{title}* {text}", ""] if text else []
     return "\n".join(lines).rstrip() + "\n"
 
@@ -56,6 +64,68 @@ def test_page_on_releases(update_golden: bool) -> None:
     if update_golden:
         page.write_text(releases.page(), "utf-8")
     assert page.read_text("utf-8") == releases.page(), "type: pytest tests/test_docs.py --update-golden"
+
+
+FORMATS = ROOT / "docs" / "formats"
+_SECTION = re.compile(r"^(?:## |### )(A?\d+(?:\.\d+)?) |^(\d+)\. ", re.MULTILINE)
+_NAMED = re.compile(r"(?<=[( \"])spec ((?:A?\d+(?:\.\d+)*(?: \(\w+(?:, \w+)*\))?(?:, | to )?)+)")
+
+
+def sections(page: str) -> set[str]:
+    """The numbers of a page's sections, with those of numbered items in them: ``13.4``, ``14.28``."""
+    found, last = set[str](), ""
+    for section, item in _SECTION.findall((FORMATS / f"{page}.md").read_text("utf-8")):
+        last = section or last
+        found.add(section or f"{last}.{item}")
+    return found
+
+
+def references() -> list[tuple[Path, str, str]]:
+    """Every section that source, findings and tests name: file, section, and the family of the file."""
+    found = []
+    for room in ("rmqctl", "formats", "commands", "tests", "fixtures"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            text = re.sub(r"\n\s*(?:#:? ?)?", " ", path.read_text("utf-8"))
+            family = "kafka" if "kafka" in path.parts else "rocketmq" if "rocketmq" in path.parts else ""
+            for named in _NAMED.findall(text):
+                plain = re.sub(r" \(([\w, ]+)\)", "", named)
+                found += [(path, one, family) for one in re.findall(r"A?\d+(?:\.\d+)*", plain)]
+    return found
+
+
+def test_sections_that_are_named_are_there() -> None:
+    known = {family: sections(family) for family in ("kafka", "rocketmq", "rocketmq-rocksdb")}
+    here = {"kafka": known["kafka"], "rocketmq": known["rocketmq"] | known["rocketmq-rocksdb"]}
+    here[""] = here["kafka"] | here["rocketmq"]
+    named = references()
+    assert len(named) > 400
+    assert [(str(path), section) for path, section, family in named if section not in here[family]] == []
+
+
+def test_findings_lead_to_their_pages() -> None:
+    for kind in all_kinds():
+        of_formats = [page for page in pages_of(kind) if page.startswith("formats/")]
+        assert bool(of_formats) == ("spec " in kind.see), kind.id
+        assert [page for page in of_formats if not (ROOT / "docs" / f"{page}.md").exists()] == []
+
+
+def test_examples_of_formats_are_what_the_readers_read() -> None:
+    def bytes_of(page: str) -> bytes:
+        (dump,) = re.findall(r"```text\n(0000.*?)```", (FORMATS / f"{page}.md").read_text("utf-8"), re.DOTALL)
+        return bytes.fromhex("".join(line[4:] for line in dump.splitlines()))
+
+    layouts = {layout.name: layout for layout in CATALOGUE}
+    record, batch = bytes_of("rocketmq"), bytes_of("kafka")
+    message = layouts["message-v1"].schema.parse(record, **layouts["message-v1"].context)
+    assert (message.topic, message.properties, message.total_size) == (
+        b"TopicTest",
+        b"KEYS\1order1\2TAGS\1TagA",
+        len(record),
+    )
+    assert message.body_crc == zlib.crc32(message.body) & 0x7FFFFFFF
+    head = layouts["record-batch"].schema.parse(batch, **layouts["record-batch"].context)
+    assert (head.base_offset, head.records_count, head.batch_length) == (129, 2, len(batch) - 12)
+    assert head.crc == crc32c(batch[21:])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
