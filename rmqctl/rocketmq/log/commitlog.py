@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -354,43 +355,80 @@ def _goes_on(context: FileContext, source: ByteSource, front: int, after: int) -
     """Whether the records from ``after`` on go on where those in front of ``front`` end, but for the store time of one.
 
     Where a cut has left them, all that was written since is newer, or their queue offsets are given again, or more
-    are missing between than had room there.
+    are missing between than had room there. Newer records of another log, a page of which lies here, were not written
+    since.
     """
-    file, room, times = context.file, after - front, list[int]()
-    due: dict[tuple[bytes, int], int] = {}
-    near = Extent(file.name, file.base, max(front - LOOK_BACK[0], 0), front, lead=file.lead)
-    for block in scan(source, near):
-        due.update((key, offset + 1) for key, offset in _places(block))
-        times += block["store_timestamp"][block["physical_offset"] == block.physical].tolist()
-        room += sum(min(gap.end, front) - gap.position for gap in block.gaps)
-    for other in context.before[: 0 if due else 1]:
-        with closing(other.open()) as earlier:
-            near = Extent(other.name, other.base, max(other.size - LOOK_BACK[0], 0), lead=other.lead)
-            for block in scan(earlier, near):
-                due.update((key, offset + 1) for key, offset in _places(block))
-                times += block["store_timestamp"].tolist()
-    first: dict[tuple[bytes, int], int] = {}
+    file, first = context.file, dict[QueueKey, int]()
     newest, count = 0, 0
     for block in scan(source, Extent(file.name, file.base, after, lead=file.lead, chained=True)):
-        for key, offset in _places(block):
-            first.setdefault(key, offset)
-            count += 1
+        for one in _in_place(block):
+            if one.key is not None:
+                first.setdefault(one.key, one.offset)
+                count += 1
         newest = max(newest, int(block["store_timestamp"].max(initial=0)))
         if count >= _LOOKED_AT:
             break
-    if sum(time > newest for time in times) > 1:
+    known, room = _near(file, source, front)
+    if all(one.time > newest for one in known):
+        for other in context.before[:1]:
+            with closing(other.open()) as earlier:
+                known = _near(other, earlier, other.size)[0] + known
+    room += after - front
+    start = next((at for at in range(len(known), 0, -1) if known[at - 1].time <= newest), 0)
+    old, since = known[:start], known[start:]
+    if _is_of_another_log(old, since):
+        known, room = old, room + sum(one.size for one in since)
+    elif len(since) > 1:
         return False
+    due = {one.key: one.offset + 1 for one in known}
     missing = [offset - due[key] for key, offset in first.items() if key in due]
     return bool(missing) and min(missing) >= 0 and sum(missing) <= room // SMALLEST
 
 
-def _places(block: Block) -> Iterator[tuple[tuple[bytes, int], int]]:
-    """Yield topic and queue, and queue offset, of the records that have one place in a queue and lie where they say."""
+def _is_of_another_log(old: Sequence[_InPlace], since: Sequence[_InPlace]) -> bool:
+    """Whether newer records were not written after older ones: they do not go on in their queues with no more missing
+    between than have room there. What a broker writes after a cut goes on at the cut.
+    """
+    if not old or not since:
+        return False
+    room = since[0].physical - old[-1].physical - old[-1].size
+    due = {one.key: one.offset + 1 for one in old}
+    first = {one.key: one.offset for one in reversed(since) if one.key is not None}
+    missing = [offset - due[key] for key, offset in first.items() if key in due]
+    return min(missing) < 0 or sum(missing) > room // SMALLEST if missing else room > 0
+
+
+QueueKey = tuple[bytes, int]
+
+
+class _InPlace(NamedTuple):
+    """A record that lies where it says: its topic and queue, None where it has no place in one, or more than one."""
+
+    key: QueueKey | None
+    offset: int
+    time: int
+    physical: int
+    size: int
+
+
+def _near(file: StoreFile, source: ByteSource, end: int) -> tuple[list[_InPlace], int]:
+    """Return the records of a file near in front of a byte, and how many bytes between them no record has."""
+    found, room = list[_InPlace](), 0
+    for block in scan(source, Extent(file.name, file.base, max(end - LOOK_BACK[0], 0), end, lead=file.lead)):
+        found += _in_place(block)
+        room += sum(min(gap.end, end) - gap.position for gap in block.gaps)
+    return found, room
+
+
+def _in_place(block: Block) -> Iterator[_InPlace]:
+    """Yield the records that lie where they say."""
     flags = block["sys_flag"]
-    rows = (block["physical_offset"] == block.physical) & ((flags & _INNER) == 0)
-    rows &= ((flags & TRANSACTION) == 0) | ((flags & TRANSACTION) == COMMIT)
-    for row in np.flatnonzero(rows).tolist():
-        yield (block.topic(row), int(block["queue_id"][row])), int(block["queue_offset"][row])
+    queued = ((flags & _INNER) == 0) & (((flags & TRANSACTION) == 0) | ((flags & TRANSACTION) == COMMIT))
+    columns = (block[name] for name in ("queue_id", "queue_offset", "store_timestamp", "physical_offset"))
+    queue, offset, time, physical = (column.tolist() for column in columns)
+    for row in np.flatnonzero(block["physical_offset"] == block.physical).tolist():
+        key = (block.topic(row), queue[row]) if queued[row] else None
+        yield _InPlace(key, offset[row], time[row], physical[row], int(block.total_size[row]))
 
 
 def _time_at(source: ByteSource, position: int) -> int | None:

@@ -279,6 +279,20 @@ def test_a_file_of_another_broker_in_the_place_of_ones_own(other: str, number: i
     assert all(one.physical // SIZE == number for one in patient.gone(found))
 
 
+@pytest.mark.parametrize(("size", "number"), [(512, 145), (4096, 8), (4096, 15), (16384, 4)])
+def test_a_later_page_of_another_broker_in_the_last_file_makes_nothing_behind_it_old(
+    size: int, number: int, keepers: dict[str, Bookkeeper]
+) -> None:
+    """It has the same place in the other log, its records are newer than all behind them, and say that they lie there."""
+    keeper = keepers["5.5.0"]
+    damager, name = keeper.damagers[0], f"{3 * SIZE:020d}"
+    begin = number * size
+    page = (damager.other / "commitlog" / name).read_bytes()[begin : begin + size]
+    found = keeper.account_of(damager, damager._put(int(name) + begin, page))
+    _check(found)
+    assert found.sacrificed == []
+
+
 @pytest.mark.parametrize("state", ["clean", "crash"])
 def test_a_record_of_another_broker_behind_the_end_becomes_no_message(state: str, tmp_path: Path) -> None:
     patient = Patient(golden.unpack(f"4.9.8-{state}", tmp_path), tmp_path)
