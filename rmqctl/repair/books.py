@@ -567,22 +567,21 @@ class _Judge:
         return found
 
     def _doubled(self) -> Counter[str]:
-        """Offsets of new placeholders by queue that are counted already: of records given up, and of placeholders
-        before.
+        """Messages by queue that new placeholders count once more: at offsets of records given up and of placeholders
+        before, and in the bytes of records given up, for these are all that was there.
         """
-        taken: dict[str, list[WholeRecord]] = {}
-        for record in (*self.lost, *self._replaced):
-            taken.setdefault(record.queue, []).append(record)
-        for records in taken.values():
-            records.sort(key=lambda record: record.offset)
-        count = Counter[str]()
-        for record in self._stand_ins:
-            known = taken.get(record.queue, [])
-            at = bisect_right(known, record.offset, key=lambda other: other.offset)
-            for other in known[max(at - 1, 0) :]:
-                if other.offset >= record.offset + record.span:
-                    break
-                count[record.queue] += _common(record, other)
+        others, count, met = [*self.lost, *self._replaced], Counter[str](), set[bytes]()
+        for record, other in _overlapping(self._stand_ins, others, lambda one: (one.queue, one.offset, one.span)):
+            count[record.queue] += min(_common(record, other), other.records)
+            met.add(other.identity)
+        room = Counter({record.identity: record.records for record in self._stand_ins})
+        for record, other in _overlapping(
+            self._stand_ins, others, lambda one: (one.queue + one.file, one.position, one.size)
+        ):
+            if other.identity not in met:
+                met.add(other.identity)
+                count[record.queue] += (taken := min(other.records, room[record.identity]))
+                room[record.identity] -= taken
         return count
 
     def _destroyed(self, pair: _Pair) -> int:
@@ -617,6 +616,28 @@ def _is_same(was: WholeRecord, now: WholeRecord) -> bool:
 def _common(one: WholeRecord, other: WholeRecord) -> int:
     """Offsets that both take."""
     return max(min(one.offset + one.span, other.offset + other.span) - max(one.offset, other.offset), 0)
+
+
+def _overlapping(
+    records: Iterable[WholeRecord], others: Iterable[WholeRecord], extent: Callable[[WholeRecord], tuple[str, int, int]]
+) -> Iterator[tuple[WholeRecord, WholeRecord]]:
+    """Yield each record with each of others that overlaps it.
+
+    Args:
+        extent: what a record lies in, where it begins there, and how much it takes; others overlap none of each other.
+    """
+    known: dict[str, list[WholeRecord]] = {}
+    for other in sorted(others, key=extent):
+        known.setdefault(extent(other)[0], []).append(other)
+    for record in records:
+        where, begin, size = extent(record)
+        among = known.get(where, [])
+        for other in among[max(bisect_right(among, begin, key=lambda one: extent(one)[1]) - 1, 0) :]:
+            _, first, length = extent(other)
+            if first >= begin + size:
+                break
+            if first + length > begin:
+                yield record, other
 
 
 def _where(record: WholeRecord) -> str:

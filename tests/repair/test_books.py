@@ -195,6 +195,16 @@ def test_placeholders_are_losses_once(root: Path) -> None:
     assert "placeholder" not in str(judged(root, put(root, FIRST, AT, elsewhere)).placeholders)
 
 
+def test_a_placeholder_over_a_record_that_is_given_up_is_the_same_loss(root: Path) -> None:
+    """It lay in the place of another, of which nothing was left."""
+    stray = record(SIZE + 1, b"gamma")
+    (root / FIRST).write_bytes(log(0)[:AT] + stray + log(0)[AT + len(stray) :])
+    stand_in = record(AT, b"P".ljust(5))
+    books = judged(root, put(root, FIRST, AT, stand_in), names=[f"{SIZE + 1} gamma"])
+    assert (books.balances, books.given_up, books.placeholders, books.loses) == (True, 1, 1, 1)
+    assert books.by_queue == {"q": 1}
+
+
 def test_a_file_gets_its_right_name(root: Path) -> None:
     (root / SECOND).rename(root / "log" / "odd")
     edits = [Quarantine("log/odd"), Create(SECOND, source=root / "log" / "odd")]

@@ -1,7 +1,8 @@
 """Plans held to their books: what a step gives up gets its names, and what does not balance is planned with less trust.
 
-The next way believes the frames of whole batches, so that none of them is changed; the last leaves a partition as
-it is. Only whole batches that lie where no reader meets them are given up, each by its name.
+The next way believes the frames of whole batches, so that none of them is changed, and in a compacted log puts nothing
+in their place; the last leaves a partition as it is. Only whole batches that lie where no reader meets them are given
+up, each by its name.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ def balanced(
 def _named(steps: Sequence[Step], ledger: KafkaLedger) -> Iterator[Step]:
     """Yield the steps with the names of the batches that are gone from the logs that they change.
 
-    Batches that readers met are never given up, but by a broker, and with what is moved out as a whole.
+    Batches that readers met are never given up, but by a broker, and with what is moved out as a whole; nor those of a
+    compacted log that a bit keeps from them.
     """
     seen, decided = set[str](), dict[str, list[str]]()
     if ledger.is_start:
@@ -114,7 +116,7 @@ def _named(steps: Sequence[Step], ledger: KafkaLedger) -> Iterator[Step]:
         for file in _files(step, ledger):
             if is_log(file) and file not in seen:
                 seen.add(file)
-                names += [one.name for one in ledger.given_up(file) if is_whole or not one.is_at_home]
+                names += [one.name for one in ledger.given_up(file) if is_whole or not ledger.holds_to(one)]
             names += decided.pop(file.rpartition("/")[0], ())
         yield replace(step, gives_up=tuple(dict.fromkeys([*step.gives_up, *names]))) if names else step
 

@@ -33,7 +33,7 @@ from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BAT
 from rmqctl.kafka.log.block import INT_MAX
 from rmqctl.kafka.log.records import records_in
 from rmqctl.kafka.repair.log import Filling, LogMender
-from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey, is_in_sequence
+from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey, a_bit_off, is_in_sequence, segment_of
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
 from rmqctl.repair.crc_correction import CRC32, CRC32C, Crc, diagnose
 from rmqctl.repair.edits import Step, changes
@@ -142,13 +142,13 @@ class Healer:
 
     def _is_of(self, other: Partition, stated: Batch, raw: bytes, *, misses: bool = True) -> bool:
         """Whether another partition has a batch, or misses its offsets between others."""
-        segments = [s for s in other.segments if s.log is not None and s.base <= stated.base_offset]
-        if other.directory == self.survey.partition.directory or not segments:
+        is_own = other.directory == self.survey.partition.directory
+        found = None if is_own else segment_of(other, stated.base_offset)
+        if found is None:
             return False
-        found = Survey(Partition(other.directory, other.name, segments[-1:]))
         at = int(np.searchsorted(np.maximum.accumulate(found.columns["last_offset"]), stated.base_offset))
-        if at == len(found):
-            return False
+        if at == len(found):  # or it went on with just this one, if all that came there is gone
+            return misses and at > 0 and found.batch(at - 1).last_offset + 1 == stated.base_offset
         beside = found.batch(at)
         if beside.base_offset == stated.base_offset and beside.size == stated.size:
             return found.bytes_of(beside) == raw
@@ -232,8 +232,7 @@ class Healer:
             proof = self._proof_of_end(low + delta, damage) if follows and is_blamed and breaks else ""
             return low if proof else None, f"the batch before it and {proof} leave room for nothing else"
         goes_on = damage.stated is None or _is_in_time(before, damage.stated, after)
-        flips = _flips(stated) if stated is not None and not lacks and goes_on else ()
-        near = [c for c in flips if low <= c <= high]
+        near = a_bit_off(stated, low, high) if stated is not None and not lacks and goes_on else []
         found = near[0] if len(near) == 1 else None
         return found, f"of the offsets {low} to {high}, for which there is room, only this is one bit from {stated}"
 
@@ -364,11 +363,6 @@ def _ints(data: np.ndarray, at: np.ndarray) -> np.ndarray:
 def _spans(span: int, at: int) -> str:
     what = "a bit" if span == 1 else f"a burst of {span} bits"
     return f"{what} at its byte {at}"
-
-
-def _flips(number: int) -> Iterator[int]:
-    """Numbers that differ in one bit, without the sign."""
-    return (number ^ 1 << bit for bit in range(63))
 
 
 def _is_in_time(before: Batch | None, batch: Batch, after: Batch | None) -> bool:

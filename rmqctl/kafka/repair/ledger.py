@@ -167,6 +167,10 @@ class KafkaLedger:
             if not self._stays(record) and not self.garbage(self.before.tree, self.after.tree, record):
                 yield record
 
+    def holds_to(self, record: WholeRecord) -> bool:
+        """Whether no step may give a batch up by its name: readers met it, or would but for a bit."""
+        return record.is_at_home or self.proofs.may_be_its_own(record)
+
     def _stays(self, record: WholeRecord) -> bool:
         """Whether a batch is where it was, or elsewhere in the file."""
         found = self.after.batches(record.file)
@@ -225,7 +229,32 @@ class KafkaLedger:
 
     def start(self, before: Tree, after: Tree) -> Sequence[str]:
         """What a start does to the result that it would not do to the directory as it is; ids that are written over."""
-        return [*self._ids(), *self._hidden(), *self._epochs(), *self._starts(), *self._cuts()]
+        return [*self._ids(), *self._foreign(), *self._hidden(), *self._epochs(), *self._starts(), *self._cuts()]
+
+    def _foreign(self) -> Iterator[str]:
+        """Batches that readers meet and did not before, and that another partition has: they are not of this log."""
+        for name in sorted({edit.file.rpartition("/")[0] for edit in self.plan.edits if is_log(edit.file)}):
+            was, now = self.before.home(name), self.after.home(name)
+            base, is_data = now.columns["base_offset"], now.columns["attributes"] & int(Attributes.CONTROL) == 0
+            new = np.flatnonzero(is_data & ~np.isin(base, was.columns["base_offset"]))
+            for row in new[np.diff(new, prepend=-2) > 1].tolist():
+                file, position, size = now.place(row)
+                data = self.after.bytes_at(file, position, size)
+                other = self._has(int(base[row]), data, besides=name)
+                if other:
+                    yield f"{file} would have the batch at {position:,}, which is of {other}"
+
+    def _has(self, offset: int, data: bytes, besides: str) -> str:
+        """Return the partition, but one, that has a batch in the segment of its offset; "" for none."""
+        for partition in self.before.directory.partitions:
+            log = next((file for file in reversed(partition.logs) if file.base <= offset), None)
+            if log is None or partition.directory == besides:
+                continue
+            found = self.before.batches(log.name)
+            rows = np.flatnonzero((found["base_offset"] == offset) & (found["size"] == len(data)))
+            if any(self.before.bytes_at(log.name, at, len(data)) == data for at in found["position"][rows].tolist()):
+                return partition.directory
+        return ""
 
     def _hidden(self) -> Iterator[str]:
         """Logs in which readers come to bytes that they cannot follow, and did not before."""

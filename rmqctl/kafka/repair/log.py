@@ -59,8 +59,7 @@ class Source:
 
     def has(self, batch: Batch, data: bytes) -> bool:
         """Whether it has a batch that begins, byte for byte, with what is known of it."""
-        rows = np.flatnonzero(self.survey.columns["base_offset"] == batch.base_offset)
-        return any(self.survey.bytes_of(self.survey.batch(row)).startswith(data) for row in rows.tolist())
+        return self.survey.has(batch.base_offset, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +188,7 @@ class LogMender:
         compacted: offsets may be missing between batches.
         endings: what is known of transactions that ended in what was destroyed; None: nothing.
         epochs: leader epochs that the partition had before anything was mended, where they are known.
+        keeps_whole: where offsets may be missing, a batch that is whole stays where it is, whatever its offsets.
 
     Attributes:
         metadata: for the metadata log: records that take the place of destroyed ones, as far as they fit in.
@@ -206,9 +206,14 @@ class LogMender:
         compacted: bool,
         endings: Endings | None = None,
         epochs: Sequence[LeaderEpoch] = (),
+        keeps_whole: bool = False,
     ) -> None:
         self.survey, self.sources, self.root, self.room, self.compacted = survey, sources, root, room, compacted
-        self.endings, self.epochs = endings, epochs
+        self.endings, self.epochs, self.keeps_whole = (
+            endings,
+            epochs,
+            keeps_whole and (compacted or survey.misses_offsets),
+        )
         self.metadata: Sequence[bytes] = ()
         self.too_many, self.aborted = "", set[str]()
 
@@ -228,6 +233,9 @@ class LogMender:
                 continue
             is_room = all(part.is_room for part in lost.parts)
             if is_room and lost.segment == last and keeps_room:
+                continue
+            if self.keeps_whole and lost.parts and all(part.frame_ok for part in lost.parts):
+                whole += map(_left_whole, lost.parts, [self.survey.files[lost.segment].name] * len(lost.parts))
                 continue
             filling = self._filling(lost)
             if self.endings is not None and not lost.is_tail:
@@ -608,6 +616,11 @@ def _left_empty(finding: Finding) -> Step:
 def _left_missing(finding: Finding) -> Step:
     why = "a broker may have deleted it; if it has not, restore it with --from"
     return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
+
+
+def _left_whole(part: Damage, file: str) -> Step:
+    why = "it is whole, and nothing else has its records; the log is compacted, and has room for several such offsets"
+    return Step(part.kind.id, file, f"left as it is: at {part.begin}, {part.message}", why)
 
 
 def _base_of(finding: Finding) -> int:

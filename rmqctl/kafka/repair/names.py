@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from formats.kafka.record_batch import Attributes
 from rmqctl.files.tree import local_path
 from rmqctl.findings import Finding
 from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition, Segment
@@ -30,7 +31,7 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_NAME,
 )
 from rmqctl.kafka.log.indexes import read_offset_index
-from rmqctl.kafka.repair.survey import Survey, is_borne_out, longest_ascent
+from rmqctl.kafka.repair.survey import Survey, is_borne_out, longest_ascent, segment_of
 from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
 
 NAME_KINDS = frozenset({
@@ -78,14 +79,15 @@ def segment_name_steps(
     wanted = {finding.file.rpartition("/")[0] for finding in findings if finding.kind in NAME_KINDS}
     for partition in directory.partitions:
         if partition.directory in wanted:
-            yield from _Names(partition, room).steps()
+            yield from _Names(partition, directory.partitions, room).steps()
 
 
 class _Names:
-    def __init__(self, partition: Partition, room: Callable[[], Path]) -> None:
+    def __init__(self, partition: Partition, every: Sequence[Partition], room: Callable[[], Path]) -> None:
         strays = [f for f in partition.files if f.kind is FileKind.LOG and f.meaning.base is None and not f.is_leftover]
         segments = [*(Segment(file.base, log=file) for file in partition.logs), *(Segment(0, log=f) for f in strays)]
         self.partition, self.room = partition, room
+        self.others = [other for other in every if other is not partition]
         self.survey = Survey(Partition(partition.directory, partition.name, segments), anywhere=True)
         self.logs = {file.base for file in partition.logs}
         self.indexed = {s.base for s in partition.segments if s.offset_index is not None or s.time_index is not None}
@@ -173,7 +175,7 @@ class _Names:
             is_proven = claim.count > 1 and claim.is_indexed is not False
             is_proven |= low + 1 == claim.first or claim.last + 1 == after or known == claim.first
             is_proven |= known in self.indexed and claim.name not in self.indexed
-            if not is_right and not 0 <= claim.epochs[0] < epoch:
+            if not is_right and not 0 <= claim.epochs[0] < epoch and not self._is_of_another(claim):
                 yield claim, known if known >= 0 else first if is_first or low < 0 else low + 1, is_proven
 
     def _is_superfluous(self, claim: _Claim, believed: Sequence[_Claim]) -> bool:
@@ -200,7 +202,7 @@ class _Names:
         if claim.is_indexed is False and index is not None:
             with closing(index.open()) as source:
                 after = min(after, int(read_offset_index(source).offsets(claim.name).max()) + 1)
-        base = self.survey.columns["base_offset"][claim.rows]
+        base = self.survey.columns["base_offset"][self.survey.columns["segment"] == claim.number]
         return claim.name >= 0 and not ((claim.name <= base) & (base < after)).any()
 
     def _is_among(self, claim: _Claim, others: Sequence[_Claim]) -> bool:
@@ -210,8 +212,19 @@ class _Names:
         return among and self._is_outside(claim)
 
     def _is_foreign(self, claim: _Claim, believed: Sequence[_Claim]) -> bool:
-        """Whether all of a segment belongs elsewhere, and its offset index or another segment says not in this log."""
-        return self._is_outside(claim) and (claim.is_indexed is False or claim not in believed)
+        """Whether all of a segment belongs elsewhere, and its offset index or others say not in this log."""
+        is_denied = claim.is_indexed is False or claim not in believed or self._is_of_another(claim)
+        return self._is_outside(claim) and is_denied
+
+    def _is_of_another(self, claim: _Claim) -> bool:
+        """Whether another partition has the first and the last batch with records of a segment."""
+        is_data = self.survey.columns["attributes"][claim.rows] & int(Attributes.CONTROL) == 0
+        ends = [self.survey.batch(row) for row in claim.rows[is_data][[0, -1]].tolist()] if is_data.any() else []
+        for other in self.others if ends else ():
+            found = segment_of(other, ends[0].base_offset)
+            if found is not None and all(found.has(one.base_offset, self.survey.bytes_of(one)) for one in ends):
+                return True
+        return False
 
     def _renamed(self, moved: dict[_Claim, int]) -> Step:
         """Return one step for all, since a file may have the name that another should have."""

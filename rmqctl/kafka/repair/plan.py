@@ -357,7 +357,8 @@ class _Planner:
         endings = None if compacted else Endings(survey, frozenset(doubtful))
         epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
         mender = LogMender(
-            survey, sources, Path(self.below.root), self._room, compacted=compacted, endings=endings, epochs=epochs
+            survey, sources, Path(self.below.root), self._room, compacted=compacted, endings=endings, epochs=epochs,
+            keeps_whole=self.cautions.believes_frames(name),
         )  # fmt: skip
         if partition.is_metadata_log:
             yield from self._filled_metadata(mender, findings, keeps_room=keeps_room)

@@ -371,6 +371,11 @@ class Survey:
         if held:
             yield tuple(held)
 
+    def has(self, base_offset: int, data: bytes) -> bool:
+        """Whether a sound batch begins with an offset and with some bytes."""
+        rows = np.flatnonzero(self.columns["base_offset"] == base_offset)
+        return any(self.bytes_of(self.batch(row)).startswith(data) for row in rows.tolist())
+
     def twin_of(self, batch: Batch, among: Ints | None = None) -> Batch | None:
         """Another sound batch with the same bytes, where there is one.
 
@@ -381,6 +386,12 @@ class Survey:
         rows = np.flatnonzero(same) if among is None else among[same[among]]
         wanted = self.bytes_of(batch) if len(rows) else b""
         return next((found for row in rows.tolist() if self.bytes_of(found := self.batch(row)) == wanted), None)
+
+
+def segment_of(partition: Partition, offset: int) -> Survey | None:
+    """Survey the segment of a partition to which an offset belongs by the names; None where there is none."""
+    segments = [one for one in partition.segments if one.log is not None and one.base <= offset]
+    return Survey(Partition(partition.directory, partition.name, segments[-1:])) if segments else None
 
 
 _FIRST = ("segment", "position", "size", "magic", "base_offset", "last_offset")
@@ -454,6 +465,11 @@ def is_in_sequence(data: bytes, columns: Columns, before: int, after: int) -> bo
     steps = [first - columns.value("last_sequence", row) for row in low]
     steps += [columns.value("base_sequence", row) - last for row in high]
     return all(0 < step & INT_MAX < 1 << 30 for step in steps)  # they wrap
+
+
+def a_bit_off(number: int, low: int, high: int) -> list[int]:
+    """Return the numbers from ``low`` to ``high`` that differ from one in one bit, without the sign."""
+    return [other for bit in range(63) if low <= (other := number ^ 1 << bit) <= high]
 
 
 def _beside(wanted: Flags, before: int, after: int) -> tuple[list[int], list[int]]:

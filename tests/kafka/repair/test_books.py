@@ -346,6 +346,19 @@ def test_a_marker_that_is_named_for_another_offset(place: Place) -> None:
     assert not judged(place, *a_commit_invented(place), what=what).balances
 
 
+def test_a_copied_segment_of_another_partition_gets_no_place(place: Place) -> None:
+    """Its records were in the directory before, and no reader met them there."""
+    data = max((place.root / "txn-b-0").glob("*.log")).read_bytes()
+    stray, first = place.plain[0].with_name("copy.log"), int.from_bytes(data[:8], "big")
+    end = int.from_bytes(place.batches(place.plain[-1])[-1][1][:8], "big")
+    for name in (path for path in place.plain if int(path.stem) >= first):
+        name.unlink()
+    assert first < end
+    stray.write_bytes(data)
+    edits = Quarantine(place.name(stray)), Create(f"{PLAIN}/{first:020d}.log", source=stray)
+    assert [problem for problem in judged(place, *edits).problems if "which is of txn-b-0" in problem]
+
+
 def test_an_id_that_can_be_read_is_not_written_over(place: Place) -> None:
     path = place.root / PLAIN / "partition.metadata"
     ids = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"

@@ -435,3 +435,29 @@ def test_a_batch_with_a_negative_base_offset_after_damage_is_counted(topic: str,
         after = made.read_at(0, made.size())
     named = [one for step in found.plan.steps for one in step.gives_up]
     assert sound in after or sound[8:] in after or any(sound[17:21].hex() in one for one in named)
+
+
+@pytest.mark.parametrize("name", ["4.3.1-crash", pytest.param("3.9.2-crash", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("bit", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, 2, 4, 5, 6, 7, 8, 40))])
+def test_a_bit_in_a_base_offset_of_a_compacted_log_costs_no_batch(name: str, bit: int, tmp_path: Path) -> None:
+    """Each is healed, or stays where it is: nothing has to take its place."""
+    root = alone(name, "compacted-1", tmp_path)
+    healed = left = 0
+    for path in sorted((root / "compacted-1").glob("*.log")):
+        data = path.read_bytes()
+        for at, sound in outermost(data):
+            place = at + 7 - bit // 8
+            path.write_bytes(data[:place] + bytes([data[place] ^ 1 << bit % 8]) + data[place + 1 :])
+            damaged = path.read_bytes()[at : at + len(sound)]
+            (staged := tmp_path / f"{path.stem}-{at}").mkdir()
+            directory = opened(root)
+            found = plan_repair(directory, RepairOptions(Release.parse(name[:5])), staged)
+            assert [one for step in found.plan.steps for one in step.gives_up] == []
+            mended = overlaid(directory, found.plan.steps)
+            with closing(mended.tree.open(str(path.relative_to(root)))) as made:
+                after = made.read_at(at, len(sound))
+            assert after in {sound, damaged}
+            healed += after == sound
+            left += after == damaged and bool(found.left)
+            path.write_bytes(data)
+    assert healed > left
