@@ -128,6 +128,7 @@ def _start(store: Store, level: str, foreseen: Row | None) -> tuple[dict[str, An
         "starts": document.get("starts"),
         "error": document.get("error"),
         "lost": document.get("lost", {}),
+        "lost_later": document.get("second_start", {}).get("lost", {}),
         "hidden": document.get("hidden", document.get("undispatched", {})),
         "unknown": document.get("unknown"),
         "renumbered": sum(queue["messages"] for queue in document.get("renumbered", {}).values()),
@@ -166,11 +167,15 @@ def _start_troubles(start: Row) -> Iterator[Row]:
     if start["unknown"]:
         text = f"What a {release} broker serves here cannot be known: {start['unknown']}"
         yield {"id": "unknown", "command": "recover", "message": text}
-    for name, what in (("lost", "loses"), ("hidden", "keeps from its consumers")):
+    for name, what in (
+        ("lost", " loses"),
+        ("lost_later", ", stops and starts again loses"),
+        ("hidden", " keeps from its consumers"),
+    ):
         amount = start[name]
         count = amount.get("messages", amount.get("records", 0))
         if count:
-            text = f"A {release} broker that starts {what} {_of(amount, count)}"
+            text = f"A {release} broker that starts{what} {_of(amount, count)}"
             topics = amount.get("by_topic", {})
             yield {"id": name, "command": "recover", "message": text + (f": {listed(topics)}" if topics else "")}
     if start["renumbered"]:
@@ -283,7 +288,7 @@ def _sections(found: Row) -> Iterator[Section]:
     yield Section(lines=[f"{'      ' if n else 'Then: '}{command}" for n, command in enumerate(commands[1:])])
 
 
-_COSTS = {"start", "unknown", "lost", "hidden", "renumbered"}
+_COSTS = {"start", "unknown", "lost", "lost_later", "hidden", "renumbered"}
 """Troubles that belong to the first lines: what a start does."""
 
 

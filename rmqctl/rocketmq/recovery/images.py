@@ -8,6 +8,7 @@ the index the last file goes on, and new files follow (spec 4.3 to 4.5).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -293,6 +294,13 @@ class QueueImage:
             self._note(units[count - 1])
             self._lose(file, count)
             return
+
+    def given_up(self, physical: int) -> list[tuple[int, int, int]]:
+        """Return what :meth:`truncate` would take away, without doing it; as :attr:`lost`."""
+        tried = copy(self)
+        tried.files, tried.removed, tried.lost = [copy(file) for file in self.files], [], []
+        tried.truncate(physical)
+        return tried.lost
 
     def _lose(self, file: FileImage, first: int) -> None:
         units = file.units(self.dtype)

@@ -55,6 +55,23 @@ class Undispatched:
         return self.by_topic.total()
 
 
+@dataclass(frozen=True, slots=True)
+class SecondStart:
+    """Where the start after a clean stop of the started broker cuts the log, which the start itself does not read.
+
+    Attributes:
+        file: of the log; position: byte in it; cut: physical offset.
+        reason: what is wrong there, one sentence without a full stop.
+        lost: messages given up then, ascending by offset.
+    """
+
+    file: str
+    position: int
+    cut: int
+    reason: str
+    lost: list[LostMessage]
+
+
 @dataclass(slots=True)
 class Recovery:
     """One broker start.
@@ -81,6 +98,7 @@ class Recovery:
             records are dispatched to it, where they are not there yet.
         emptied: databases in whose place the start makes empty ones, deleting their tables.
         unknown_topics: topics with messages that the configuration does not name: the broker serves none of them.
+        second: what the start after that one cuts; None where it finds what this one leaves.
     """
 
     release: Release
@@ -112,6 +130,7 @@ class Recovery:
     dispatched_from: int = 0
     emptied: list[str] = field(default_factory=list)
     unknown_topics: list[str] = field(default_factory=list)
+    second: SecondStart | None = None
 
     @property
     def starts(self) -> bool:
@@ -120,8 +139,10 @@ class Recovery:
 
     @property
     def is_harmless(self) -> bool:
-        """The broker starts, has its log, no message is lost or kept from the consumers, and no database emptied."""
-        whole = self.missing is None and not self.emptied and not self.unknown_topics
+        """The broker starts, has its log, no message is lost or kept from the consumers, and no database emptied; nor
+        does the start after it cut the log.
+        """
+        whole = self.missing is None and not self.emptied and not self.unknown_topics and self.second is None
         return self.starts and whole and not self.lost and not self.undispatched.messages and not self.shifts()
 
     def harm(self, of: str) -> str:
@@ -138,6 +159,9 @@ class Recovery:
             found.append(f"start empty: {self.missing.message}")
         if self.lost:
             found.append(f"cut {number_of(len(self.lost), 'message')} off {of}, the first at {self.lost[0].physical}")
+        if self.second is not None:
+            count = number_of(len(self.second.lost), "message")
+            found.append(f"cut {count} off {of} when it is started once more, the first at {self.second.cut}")
         if self.undispatched.messages:
             found.append(f"never give consumers {number_of(self.undispatched.messages, 'message')} of {of}")
         if shifts := self.shifts():
@@ -214,6 +238,7 @@ def document(found: Recovery) -> Row:
         "waits": {"seconds": sum(found.waits().values()), "by_queue": found.waits()},
         **({"renumbered": found.shifts()} if found.shifts() else {}),
         **({"unknown_topics": found.unknown_topics} if found.unknown_topics else {}),
+        **({"second_start": _second(found.second)} if found.second is not None else {}),
         "redispatched": {"messages": found.redispatched, "index_keys": found.index_keys},
         **({"databases": [start.row() for start in found.databases]} if found.databases else {}),
         "queues": {f"{t}/{q}": {"min_offset": low, "max_offset": high} for t, q, low, high in found.ranges()},
@@ -222,11 +247,25 @@ def document(found: Recovery) -> Row:
 
 def lost(found: Recovery) -> Row:
     """How many messages are given up, their bytes, by topic, and the store times they span in ms."""
-    topics = Counter(m.topic or "" for m in found.lost)
-    times = [m.store_timestamp for m in found.lost if m.store_timestamp]
+    return _sum(found.lost)
+
+
+def _second(second: SecondStart) -> Row:
+    return {
+        "file": second.file,
+        "offset": second.position,
+        "log_end": second.cut,
+        "reason": second.reason,
+        "lost": _sum(second.lost),
+    }
+
+
+def _sum(messages: Sequence[LostMessage]) -> Row:
+    topics = Counter(m.topic or "" for m in messages)
+    times = [m.store_timestamp for m in messages if m.store_timestamp]
     summary: Row = {
-        "messages": len(found.lost),
-        "bytes": sum(m.size for m in found.lost),
+        "messages": len(messages),
+        "bytes": sum(m.size for m in messages),
         "by_topic": dict(sorted(topics.items())),
     }
     if times:
@@ -269,6 +308,7 @@ def comparison(found: Recovery) -> Row:
         "scan_from": found.start_file,
         "log_end": found.end,
         "lost_messages": len(found.lost),
+        "lost_later": len(found.second.lost) if found.second is not None else 0,
         "undispatched": found.undispatched.messages,
         "deleted_files": len(found.deleted) if found.starts else 0,
         "index_deleted": len(found.index_deleted),
@@ -328,10 +368,16 @@ def _changes(found: Recovery) -> Iterator[str]:
 def _losses(found: Recovery) -> Iterator[str]:
     total, left = lost(found), undispatched(found)
     if not found.lost:
-        yield "  loses no message" + (" of the log" if left["messages"] else "")
+        yield "  loses no message" + (" of the log" if left["messages"] else "") + (" yet" if found.second else "")
     else:
         yield f"  LOSES {number_of(total['messages'], 'message')}, {total['bytes']:,} bytes:"
         yield from _by_topic(total)
+    if found.second is not None:
+        then, place = _sum(found.second.lost), f"byte {found.second.position:,} of {found.second.file}"
+        yield f"  LOSES {number_of(then['messages'], 'message')}, {then['bytes']:,} bytes, at the start after that:"
+        yield f"    after a clean stop it reads the log from an earlier file, and cuts it at {place}:"
+        yield f"    {found.second.reason}"
+        yield from _by_topic(then)
     if left["messages"]:
         count = number_of(left["messages"], "message")
         yield f"  NEVER DISPATCHES {count}, {left['bytes']:,} bytes: they stay in the log, and no consumer gets them:"

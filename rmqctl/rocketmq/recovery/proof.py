@@ -10,7 +10,7 @@ finds, or that queue units still name.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogS
 from rmqctl.rocketmq.log.measure import MAX_RECORD
 from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.log.scan import Extent, scan
+from rmqctl.rocketmq.recovery.images import QueueImage
 from rmqctl.rocketmq.recovery.log_replay import LogWalk, Verdict, good_records
 from rmqctl.rocketmq.recovery.outcome import LostMessage, Recovery, Undispatched
 from rmqctl.rocketmq.recovery.rules import RecoveryRules
@@ -235,10 +236,8 @@ def find_losses(result: Recovery) -> list[LostMessage]:
         lost = ((place, size, i.key) for i in result.images for place, size, _ in i.lost)
         units = {place: (size, key) for place, size, key in lost if _is_sane(place, size)}
         return [LostMessage(place, size, key[1], key[2], None) for place, (size, key) in sorted(units.items())]
-    if result.log_cut is None:
-        return _from_units(result, {})
-    found = {m.physical: m for m in _lost_after(result, result.log_cut)}
-    return _from_units(result, found)
+    found = {} if result.log_cut is None else {m.physical: m for m in _lost_after(result, result.log_cut)}
+    return _from_units(result, ((image, image.lost) for image in result.images), found)
 
 
 def find_undispatched(result: Recovery) -> Undispatched:
@@ -307,6 +306,15 @@ def _lost_after(result: Recovery, cut: int) -> list[LostMessage]:
     return found
 
 
+def lost_between(result: Recovery, begin: int, end: int) -> list[LostMessage]:
+    """Return messages between two physical offsets that a cut at the first of them gives up, ascending: those a search
+    finds, and those that units name.
+    """
+    found = {m.physical: m for m in _lost_after(result, begin) if m.physical < end}
+    named = ((image, [unit for unit in image.given_up(begin) if unit[0] < end]) for image in result.images)
+    return _from_units(result, named, found)
+
+
 def holds_data(file: StoreFile, begin: int) -> bool:
     """Whether anything but zeros lies after a byte of a file."""
     source = file.open()
@@ -336,15 +344,19 @@ def _in_file(context: FileContext, state: LogState, start: int, ids: TextIds) ->
     return found
 
 
-def _from_units(result: Recovery, found: dict[int, LostMessage]) -> list[LostMessage]:
+def _from_units(
+    result: Recovery,
+    named: Iterable[tuple[QueueImage, Iterable[tuple[int, int, int]]]],
+    found: dict[int, LostMessage],
+) -> list[LostMessage]:
     """Return what is lost with records that no search finds but a unit of a queue names, where nothing else lies.
 
     After the last file of the log only units count in whose place the queue has no other afterwards.
     """
     begin, end = result.log_begin, result.end_before
     places = sorted(found)
-    for image in result.images:
-        for physical, size, offset in image.lost:
+    for image, units in named:
+        for physical, size, offset in units:
             is_named = begin <= physical and (physical < end or offset >= image.max_offset)
             if (
                 is_named

@@ -37,7 +37,7 @@ from rmqctl.rocketmq.recovery.images import (
     QueueImage,
 )
 from rmqctl.rocketmq.recovery.log_replay import Known, LogWalk, Verdict, replay_log, start_index
-from rmqctl.rocketmq.recovery.outcome import Recovery
+from rmqctl.rocketmq.recovery.outcome import Recovery, SecondStart
 from rmqctl.rocketmq.recovery.proof import (
     LEAST,
     Follower,
@@ -46,6 +46,7 @@ from rmqctl.rocketmq.recovery.proof import (
     find_losses,
     find_undispatched,
     holds_data,
+    lost_between,
     proofs,
     stop_finding,
 )
@@ -98,7 +99,7 @@ def recover(
         for proof in proofs(job, processes):
             if not replay.take(proof):
                 break
-    return replay.finish()
+    return replay.finish(processes)
 
 
 Walking = Generator[Job, Proof | None, None]
@@ -148,13 +149,14 @@ class Replay:
             self._steps.send(proof)
         return not self._follower.is_over
 
-    def finish(self) -> Recovery:
-        """Read what is left, and return what the start does."""
+    def finish(self, processes: int = 1) -> Recovery:
+        """Read what is left, and return what the start does; the processes share what only the start after it reads."""
         for _ in self._steps:  # as a generator, it takes that for the end of the proofs
             pass
         found = self.result
         if found.starts:
             found.emptied = emptied_databases(self.store, found.release)
+            found.second = self._second_start(processes)
         if self.finds_databases and found.starts:
             found.databases = list(self._database_starts())
             found.refuse(refused_database(self.store))
@@ -424,6 +426,41 @@ class Replay:
         if walk.stopped is not None and walk.stopped.verdict is Verdict.BAD_SIZE:
             return file.base + walk.position + walk.stopped.size
         return file.base + file.size
+
+    # --- the start after that -----------------------------------------------------------------
+
+    def _second_start(self, processes: int) -> SecondStart | None:
+        """What ``recoverNormally`` cuts after a clean stop in files of the log that this start has not read.
+
+        From the file on at which this start began, it finds what this one has left.
+        """
+        result, times = self.result, self.checkpoint
+        if result.log_cut is None or result.start_file is None or not self._kept_log():
+            return None
+        files = result.log_files[: len(self._kept_log())]
+        if not result.normal and result.last_store_timestamp:
+            time = result.last_store_timestamp
+            times = {**times, "physic_msg_timestamp": time, "logics_msg_timestamp": time}
+        known = Known(self._queues_end(), times, rocksdb=self.store.is_rocksdb, body=self.body)
+        walk = LogWalk(start_index(files, self.rules, known, normal=True))
+        unread = [file.name for file in files].index(result.start_file)
+        if walk.index >= unread:
+            return None
+        files = files[:unread]
+        follower = Follower(walk, files)
+        if processes > 1 and bytes_held(files[walk.index :]) >= LEAST:
+            first, rules = walk.index, self.dispatch_rules
+            job = Job(files, first, self.rules, rules, Wanted(), dispatches=False, above=None, body=self.body)
+            all(map(follower.take, proofs(job, processes)))
+        for _ in replay_log(files, walk, self.rules, body=self.body):
+            pass
+        if walk.stopped is None or walk.stopped.verdict is Verdict.END_OF_FILE:
+            return None
+        file = files[walk.index]
+        cut = file.base + walk.position
+        gone = {message.physical for message in result.lost}
+        lost = [m for m in lost_between(result, cut, result.log_cut) if m.physical not in gone]
+        return SecondStart(file.name, walk.position, cut, walk.stopped.reason, lost) if lost else None
 
     # --- databases ----------------------------------------------------------------------------
 

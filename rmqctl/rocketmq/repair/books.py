@@ -236,11 +236,7 @@ class LogLedger:
             return []
         if found.error is not None:
             return [f"a broker of {release} starts on the store as it is, and not on the result: {found.error}"]
-        said = []
-        known = {message.physical for message in earlier.lost}
-        if lost := [message for message in found.lost if message.physical not in known]:
-            cut = number_of(len(lost), "message")
-            said.append(f"a start of {release} would cut {cut}, the first at {lost[0].physical}")
+        said = list(_cut_more(earlier, found))
         emptied = sorted(set(found.emptied) - set(earlier.emptied))
         said += [f"a start of {release} would empty the database {name}" for name in emptied]
         if found.index_deleted:
@@ -296,6 +292,18 @@ class LogLedger:
     def close(self) -> None:
         for log in self._logs.values():
             log.close()
+
+
+def _cut_more(earlier: Recovery, found: Recovery) -> Iterator[str]:
+    """What a start, or the one after it, cuts that it would not have cut without a plan."""
+    known = {message.physical for message in earlier.lost}
+    if lost := [message for message in found.lost if message.physical not in known]:
+        cut = number_of(len(lost), "message")
+        yield f"a start of {found.release} would cut {cut}, the first at {lost[0].physical}"
+    known |= {message.physical for message in (earlier.second.lost if earlier.second is not None else ())}
+    later = found.second.lost if found.second is not None else ()
+    if count := sum(message.physical not in known for message in later):
+        yield f"a second start of {found.release} would cut {number_of(count, 'message')}"
 
 
 def _index_after(store: RocketMQStore, start: Recovery) -> tuple[set[int], set[int]]:

@@ -108,8 +108,9 @@ def _compare(store: RocketMQStore, answer: Proposal, processes: int) -> None:
     starts = [replay(store, release, processes=processes) for release in FAMILIES]
     rows = [outcome.comparison(start) for start in starts]
     answer.rows, answer.is_no = rows, not all(start.is_harmless for start in starts)
-    if not any(row["undispatched"] for row in rows):
-        shown = [{key: value for key, value in row.items() if key != "undispatched"} for row in rows]
+    empty = {key for key in ("undispatched", "lost_later") if not any(row[key] for row in rows)}
+    if empty:
+        shown = [{key: value for key, value in row.items() if key not in empty} for row in rows]
         answer.sections = lambda: [Section(rows=shown)]
 
 
