@@ -6,7 +6,7 @@ knows no links, a file of the same name holds the path.
 
 A journal is written under the name ``0001.rmqctl-part`` and gets its own name when it is whole. The directory of
 journals is locked while names are taken and given, a journal in the making as long as somebody works on it; what a
-kill leaves is known by its name, and by nobody holding its lock.
+kill leaves is known by its name, by its first line, and by nobody holding its lock.
 
 Lines of JSON that prove themselves: each carries its number and the CRC-32 of its own text.
 """
@@ -362,10 +362,28 @@ def _clean(base: Path, layer: FileLayer) -> None:
         with suppress(OSError):
             held = _open(path)
             try:
-                if _lock(held):
+                if _lock(held) and _is_ours(path):
                     discard(path, layer)
             finally:
                 os.close(held)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a directory is what a kill left: by the first line of its journal, or where it had none yet, by holding
+    no byte and no name that is not made before that line.
+    """
+    if (path / JOURNAL).is_file() and header_of(path).get("kind") == "rmqctl-journal":
+        return True
+    for directory, _, files in os.walk(path):
+        if Path(directory) != path and Path(directory).relative_to(path).parts[0] not in ("new", "quarantine"):
+            return False
+        if any(Path(directory) != path or name not in (JOURNAL, DATA) or _size(path / name) for name in files):
+            return False
+    return True
+
+
+def _size(path: Path) -> int:
+    return os.lstat(path).st_size
 
 
 def _make(base: Path, layer: FileLayer) -> list[Path]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.repair import Overwrite, apply, choose_journal, history, pending, undo
-from rmqctl.repair.journal_directory import JOURNAL, journals_in
+from rmqctl.repair.journal_directory import JOURNAL, journals_in, line_of
 from tests.repair.faults import CountingLayer, FailingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import LOG, make_store, plan_of, put, rich_plan, state_of
 from tests.repair.workshop import Workshop, chosen
@@ -94,7 +94,7 @@ def test_what_a_kill_left_goes_unless_somebody_works_on_it(shop: Workshop) -> No
     plan, outside = plan_of(shop.root, Overwrite(LOG, 0, b"\0\1", b"xy")), shop.home / "outside"
     put(outside, "new/precious", b"p")
     for name in ("0001", "0002"):
-        put(shop.base, f"{name}.rmqctl-part/journal.jsonl", b"")
+        put(shop.base, f"{name}.rmqctl-part/journal.jsonl", line_of({"kind": "rmqctl-journal"}, 0))
         put(shop.base, f"{name}.rmqctl-part/new/commitlog/1", b"x")
     put(shop.base, "0001.rmqctl-part/of the user", b"x")
     (shop.base / "0003.rmqctl-part").symlink_to(outside)
@@ -107,6 +107,28 @@ def test_what_a_kill_left_goes_unless_somebody_works_on_it(shop: Workshop) -> No
     assert (shop.base / "0002.rmqctl-part/new/commitlog/1").exists()
     assert (outside / "new/precious").read_bytes() == b"p"
     assert sorted(p.name for p in (shop.base / "0001.rmqctl-part").iterdir()) == ["of the user"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"new/commitlog/1": b"mine"},
+        {"journal.jsonl": b"notes\n", "data": b"mine", "state.jsonl": b"also mine"},
+        {"journal.jsonl": b'{"kind":"rmqctl-journal"}\n', "new/a": b"x"},
+        {"data": b"mine"},
+        {"state.jsonl": b""},
+        {"journal.jsonl": b"", "new/empty": b""},
+        {"journal.jsonl": b"", "other/new": b""},
+    ],
+)
+def test_what_is_only_called_like_a_journal_in_the_making_stays(shop: Workshop, files: dict[str, bytes]) -> None:
+    for name, data in files.items():
+        put(shop.base, f"0008.rmqctl-part/{name}", data)
+    users = shop.base / "0008.rmqctl-part"
+    before = state_of(users, directories=True)
+    done = apply(plan_of(shop.root, Overwrite(LOG, 0, b"\0\1", b"xy")), layer=QuickLayer())
+    assert done.journal == shop.base / "0009"
+    assert state_of(users, directories=True) == before
 
 
 def test_a_name_that_another_run_takes_in_between(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
