@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--as-topic-files", is_flag=True, help="Kafka: only the partitions, for a cluster that is there.")
 @as_release("Kafka: write for a broker of this release, such as 3.9.2; default: that which the sources show.")
 @owner_option
-@output_option()
+@output_option(folds="each of what could not be read, not the first places and a count")
 def command(
     store: StoreOptions,
     others: tuple[str, ...],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands import Command
+from commands._answer import write_notices
 from commands._app import Output, message
 from commands._apply import ask, close, will_ask
 from commands._options import output_option
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _DOING = {"undo": "taking back", "redo": "making the changes again, by taking back", "resume": "finishing"}
 _LIST = ("journal", "time", "kind", "title", "state", "next")
-_COLUMNS = ("file", "does", "size", "to_size", "bytes")
+_HEADER = ("file", "does", "size", "to_size", "bytes", "mtime_ns")
 
 
 @click.command("undo", cls=Command, usual="list redo dry-run resume output")
@@ -44,7 +45,7 @@ _COLUMNS = ("file", "does", "size", "to_size", "bytes")
     help="A directory outside the store that the journal may change, too; repeatable.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask at a terminal.")
-@output_option()
+@output_option(folds="each file, not the first ones and a count")
 def command(
     journal: Path,
     lists: bool,
@@ -134,11 +135,15 @@ def _counter(root: str) -> CountWhole | None:
 
 def _show(found: Journal, verb: str, out: Output, applied: Applied | None = None, *, dry_run: bool = True) -> None:
     """Write what is changed; a JSON document that nobody is asked about also says what came of it."""
-    from rmqctl.repair.rendering import change_rows
+    from rmqctl.repair.rendering import change_notice, change_rows
 
-    rows = change_rows(found, after=verb == "resume")
+    forwards = verb == "resume"
+    rows = change_rows(found, after=forwards)
+    if out.kind == "table":
+        write_notices(out, [change_notice(found, "finish" if forwards else verb, after=forwards, every=out.every)])
+        return
     if out.kind != "json":
-        out.show(rows, columns=_COLUMNS, title=f"{'finish' if verb == 'resume' else verb}: {found.title}")
+        out.show(rows, csv_columns=_HEADER)
         return
     document: dict[str, Any] = {
         "kind": verb,

@@ -52,6 +52,14 @@ class FindingKind:
     see: str = ""
 
 
+_FACTS = (
+    "physical_offset", "topic", "queue_id", "queue_offset", "partition", "messages", "cause", "folded_under",
+)  # fmt: skip
+"""What a finding may know, in the order of its row."""
+HEADER = ("kind", "id", "severity", "file", "offset", "size", *_FACTS, "message", "remedy")
+"""Every key that the row of a finding may have, in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One piece of damage (or something worth knowing) at one place.
@@ -66,6 +74,7 @@ class Finding:
         physical_offset: position in the commit log in bytes, where there is one.
         cause: what did it, one phrase, where that is seen.
         folded_under: id of the finding of the same cause that is to be looked at first.
+        messages: how many messages or records it keeps from consumers or has destroyed, where that is known.
     """
 
     kind: FindingKind
@@ -81,6 +90,7 @@ class Finding:
     partition: int | None = None
     cause: str | None = None
     folded_under: str | None = None
+    messages: int | None = None
 
     @property
     def level(self) -> Severity:
@@ -97,7 +107,7 @@ class Finding:
             "offset": self.offset,
             "size": self.size,
         }
-        for name in ("physical_offset", "topic", "queue_id", "queue_offset", "partition", "cause", "folded_under"):
+        for name in _FACTS:
             value = getattr(self, name)
             if value is not None:
                 row[name] = value

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rmqctl.findings import Severity, find_kind
-from rmqctl.text import Row, number_of
+from rmqctl.text import Row, listed, number_of
 
 PLACES = 3
 """Places that stand whole; one more does, too, where it is the last."""
 BROKER = "A broker: "
 """How the line begins that says what brokers do about it."""
+AT_STAKE = "At stake: "
+"""How the line begins that counts the messages which consumers do not get."""
+CUT = "Here "
+"""How the line begins that says where a start of the broker cuts: it stands for what brokers do in general."""
 CAUSE = "Cause: "
 """How the line begins that says what did it."""
 SAME_CAUSE = "From the same cause: "
 """How the line begins that names findings which follow."""
+_OF_ROCKETMQ = {"physical_offset", "queue_id"}
+"""What only rows of RocketMQ have, whose records are called messages."""
 _TOPICS = 3
 """Topics that a head names with their counts."""
 
@@ -46,26 +52,45 @@ class Notice:
 
 
 @dataclass(slots=True)
-class _Alike:
-    """Findings of one id and severity: the first of them, and counts of all."""
+class Alike:
+    """Findings of one id and severity.
+
+    Attributes:
+        first: the first of them.
+        count: how many there are.
+        files, queues: where they are.
+        topics: how many are about each topic.
+        messages: how many messages or records of each topic they keep from consumers, or have destroyed; "" for those
+            of which no topic is known.
+    """
 
     first: list[Row] = field(default_factory=list)
     count: int = 0
     files: set[str] = field(default_factory=set)
     topics: Counter[str] = field(default_factory=Counter)
     queues: set[str] = field(default_factory=set)
+    messages: Counter[str] = field(default_factory=Counter)
 
     def add(self, row: Row) -> None:
+        """Add the row of a finding."""
         self.count += 1
         self.files.add(row["file"])
         if topic := row.get("topic"):
             self.topics[topic] += 1
             self.queues.add(queue_of(row))
+        if messages := row.get("messages"):
+            self.messages[topic or ""] += messages
         if len(self.first) <= PLACES:
             self.first.append(row)
 
 
-def finding_notices(rows: Iterable[Row | None], command: str, *, every: bool = False) -> Iterator[Notice]:
+Judge = Callable[[Alike], tuple[Mapping[str, int], str]]
+"""Says more of findings: further messages by topic that they concern, and what a start of the broker makes of them."""
+
+
+def finding_notices(
+    rows: Iterable[Row | None], command: str, *, every: bool = False, judge: Judge = lambda _: ({}, "")
+) -> Iterator[Notice]:
     """Yield notices of rows of findings: errors first, then warnings, then notes; in each the first one first.
 
     Findings that follow from others (``folded_under``) are counted in the notice of those.
@@ -73,27 +98,28 @@ def finding_notices(rows: Iterable[Row | None], command: str, *, every: bool = F
     Args:
         command: what shows how to mend them, to which ``--only ID`` is added; "" for none.
         every: a notice for each, as it comes.
+        judge: asked once the rows are read, of each notice but those of notes.
     """
-    found: dict[tuple[str, str, str | None], _Alike] = {}
+    found: dict[tuple[str, str, str | None], Alike] = {}
     for row in rows:
         if row is None:
             continue
-        alike = _Alike() if every else found.setdefault((row["severity"], row["id"], row.get("folded_under")), _Alike())
+        alike = Alike() if every else found.setdefault((row["severity"], row["id"], row.get("folded_under")), Alike())
         alike.add(row)
         if every:
-            yield _notice(alike, command)
+            yield _notice(alike, command, judge)
     order = [str(severity) for severity in Severity]
     ids = {name for _, name, _ in found}
-    under: dict[str, list[_Alike]] = {}
+    under: dict[str, list[Alike]] = {}
     for (_, name, head), alike in found.items():
         if head in ids and head != name:
             under.setdefault(str(head), []).append(alike)
     for (_, name, head), alike in sorted(found.items(), key=lambda each: order.index(each[0][0])):
         if head not in ids or head == name:
-            yield _notice(alike, command, under.pop(name, ()))
+            yield _notice(alike, command, judge, under.pop(name, ()))
 
 
-def _notice(alike: _Alike, command: str, folded: Iterable[_Alike] = ()) -> Notice:
+def _notice(alike: Alike, command: str, judge: Judge, folded: Iterable[Alike] = ()) -> Notice:
     """Make a notice of findings, and of those that come of the same cause."""
     row = alike.first[0]
     about = _about(alike)
@@ -111,11 +137,25 @@ def _notice(alike: _Alike, command: str, folded: Iterable[_Alike] = ()) -> Notic
     kind = find_kind(row["id"])
     if row["severity"] == Severity.NOTE or kind is None:
         return Notice(row["severity"], row["id"], about, lines)
-    if kind.broker:
+    destroyed, start = judge(alike)
+    if messages := alike.messages + Counter(destroyed):
+        lines.append(f"{AT_STAKE}{'at least ' if destroyed else ''}{_amount(messages, row)}")
+    if kind.broker and not start.startswith(CUT):
         lines.append(f"{BROKER}{kind.broker}")
+    if start:
+        lines.append(start)
     lines.append(kind.remedy)
     is_left = not command or kind.remedy.startswith(("Nothing", "None"))
     return Notice(row["severity"], row["id"], about, lines, "" if is_left else f"{command} --only {row['id']}")
+
+
+def _amount(messages: Counter[str], row: Row) -> str:
+    """``50 messages of LabLog``, ``324 records: a 300, b 24``."""
+    said = number_of(messages.total(), "message" if row.keys() & _OF_ROCKETMQ else "record")
+    if len(messages) == 1:
+        (topic,) = messages
+        return f"{said} of {topic}" if topic else said
+    return f"{said}: {listed(messages)}"
 
 
 def first_of(places: Sequence[Row], count: int) -> tuple[Sequence[Row], int]:
@@ -131,7 +171,7 @@ def queue_of(row: Row) -> str:
     return f"{row['topic']}-{row['partition']}" if "partition" in row else str(row["topic"])
 
 
-def _about(alike: _Alike) -> str:
+def _about(alike: Alike) -> str:
     """What findings are about, in words of whoever uses the store: topics and queues, else files."""
     row, places = alike.first[0], number_of(alike.count, "place")
     if alike.count == 1:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import RmqctlError
-from rmqctl.findings import Finding, Severity
-from rmqctl.notices import finding_notices, typed
-from rmqctl.text import number_of
+from rmqctl.findings import HEADER, Finding, Severity
+from rmqctl.notices import CUT, Alike, finding_notices, typed
+from rmqctl.text import listed, number_of
 
 FINDING_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
 """What of a finding fits a terminal."""
@@ -63,6 +63,12 @@ class Verification(Protocol):
         """Why not everything was checked; None where it was."""
         ...
 
+    def destroyed(self, kind_id: str) -> Mapping[str, int]:
+        """Return how many messages of each topic lay where findings of a kind are, as far as other files tell; known
+        after the last finding.
+        """
+        ...
+
 
 def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> Answer:
     """Make the findings the rows of an answer; errors, warnings and a start that does harm make it a "no".
@@ -86,18 +92,38 @@ def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> An
         findings = list(answer.rows)
         return {"summary": checked.summary(), "findings": findings, "start": start.document()}
 
+    def judge(alike: Alike) -> tuple[Mapping[str, int], str]:
+        return checked.destroyed(alike.first[0]["id"]), _of_start(start, alike)
+
     def sections() -> Iterator[Section]:
         repair = typed("repair", root) if root else ""
-        yield Section(notices=finding_notices(answer.rows, repair, every=answer.every))
+        yield Section(notices=finding_notices(answer.rows, repair, every=answer.every, judge=judge))
         yield Section(lines=[f"start: {start.harm}"] if start.harm else [], folds=True)
         yield Section(lines=[_sentence(checked.summary(), start)], folds=True)
         if answer.is_no and repair:
             yield Section(lines=[f"Next: {repair}   (shows the plan, writes nothing)"])
 
     answer.rows, answer.document, answer.sections = rows(), document, sections
-    answer.columns = FINDING_COLUMNS
+    answer.columns, answer.header = FINDING_COLUMNS, HEADER
     answer.summary = lambda: {"kind": "summary", **checked.summary(), "start": start.document()}
     return answer
+
+
+def _of_start(start: ForeseenStart, alike: Alike) -> str:
+    """What a start makes of findings: where it cuts because of them, or that it makes nothing worse; else ""."""
+    row = start.row
+    if row is None or not row["starts"]:
+        return ""
+    if not start.harm:
+        return f"A start of a {row['release']} broker makes it no worse."
+    stopped, lost = row.get("stopped_by"), row["lost"]
+    if stopped and stopped["id"] == alike.first[0]["id"] and stopped["file"] in alike.files and lost["messages"]:
+        what = f"{number_of(lost['messages'], 'message')}: {listed(lost['by_topic'])}"
+        return f"{CUT}a start of a {row['release']} broker ends the log, and loses {what}"
+    cut = {key: count for key, count in lost.get("by_partition", {}).items() if key in alike.queues}
+    if cut and alike.first[0]["severity"] == Severity.ERROR:
+        return f"{CUT}a start of a {row['release']} broker cuts {number_of(sum(cut.values()), 'record')}: {listed(cut)}"
+    return ""
 
 
 def _sentence(s: dict[str, Any], start: ForeseenStart) -> str:
@@ -106,6 +132,12 @@ def _sentence(s: dict[str, Any], start: ForeseenStart) -> str:
     counts += f"; a start was not replayed: {start.untried}" if start.untried else ""
     what = f"{number_of(s['files'], 'file')}, {number_of(s['messages'], 'message')}, {s['bytes']:,} bytes of log"
     return f"{what}, level {s['level']}: {counts} ({s['seconds']:.1f} s)"
+
+
+def show_unread(answer: Answer) -> Section:
+    """Show the rows of a salvage, findings with their ``source``, as notices; each place is named in its source."""
+    rows = ({**row, "file": f"{row['source'].rstrip('/')}/{row['file']}"} for row in answer.rows if row is not None)
+    return Section(notices=finding_notices(rows, "", every=answer.every))
 
 
 # --- comparisons --------------------------------------------------------------------------------------
@@ -153,7 +185,7 @@ def show_comparison(
         yield Section(notices=finding_notices(answer.rows, "", every=answer.every))
         yield Section(lines=sentences(found.summary()), folds=True)
 
-    answer.rows, answer.document, answer.sections = rows(), document, sections
+    answer.rows, answer.document, answer.sections, answer.header = rows(), document, sections, HEADER
     answer.summary = lambda: {"kind": "summary", **found.summary()}
     return answer
 

@@ -217,6 +217,23 @@ def change_rows(journal: Journal, *, after: bool) -> Iterator[dict[str, Any]]:
         yield {"file": f"{directory.name}/", "does": does, "size": None, "to_size": None, "bytes": 0}
 
 
+def change_notice(journal: Journal, verb: str, *, after: bool, every: bool = False) -> Notice:
+    """Return what is driven to one side as a notice: the first files, and how many more there are.
+
+    Args:
+        verb: what is done with the journal.
+        after: as of :func:`change_rows`.
+        every: each file.
+    """
+    lines = [
+        f"{row['file']}: {row['does']}" + (f", {number_of(row['bytes'], 'byte')}" if row["bytes"] else "")
+        for row in change_rows(journal, after=after)
+    ]
+    if not every and len(lines) > PLACES + 1:
+        lines[PLACES:] = [f"and {len(lines) - PLACES:,} more (--all)"]
+    return Notice(verb, journal.path.name, journal.title, lines)
+
+
 def _does(file: FileChange, *, after: bool) -> Iterator[str]:
     target, origin = file.side(after=after), file.side(after=not after)
     if file.moves:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fixtures import damage
+from fixtures import damage, kafka_damage
 from fixtures import golden as stores
 from tests.commands import incidents
 from tests.conftest import Rmqctl
@@ -80,3 +81,41 @@ def test_a_flipped_bit_is_no_hole(rmqctl: Rmqctl, golden: Callable[[str], Path])
     root = golden("5.5.0-clean")
     damage.apply(stores.recovery_oracle("5.5.0")["variants"]["clean/body-flip-mid"]["recipe"], root)
     assert not [row for row in _findings(rmqctl, root) if "cause" in row]
+
+
+def test_a_notice_says_what_is_at_stake_by_topic(rmqctl: Rmqctl, golden: Callable[[str], Path]) -> None:
+    root = golden("5.5.0-crash")
+    low, high = 262144, 393216
+    gone = Counter[str]()
+    for queue in (root / "consumequeue").glob("*/*"):
+        for file in queue.iterdir():
+            units = np.fromfile(file, np.dtype([("offset", ">i8"), ("size", ">i4"), ("tag", ">i8")]))
+            inside = (units["offset"] >= low) & (units["offset"] < high) & (units["size"] > 0)
+            gone[queue.parent.name] += int(inside.sum())
+    damage.apply(stores.recovery_oracle("5.5.0")["variants"]["crash/delete-mid-file"]["recipe"], root)
+    text = " ".join(rmqctl("verify", root, "--no-notes").stdout.split())
+    first = ", ".join(f"{topic} {count}" for topic, count in gone.most_common(2))
+    assert f"At stake: at least {gone.total()} messages: {first}, " in text
+    assert "A start of a 5.5.0 broker makes it no worse." in text
+
+
+def test_a_notice_says_what_a_start_loses_there(rmqctl: Rmqctl, golden: Callable[[str], Path]) -> None:
+    root = golden("5.5.0-crash")
+    damage.apply(stores.recovery_oracle("5.5.0")["variants"]["crash/magic-flip-mid"]["recipe"], root)
+    lost = json.loads(rmqctl("recover", root, "-o", "json").stdout)["lost"]
+    text = " ".join(rmqctl("verify", root, "--no-notes").stdout.split())
+    largest = max(lost["by_topic"], key=lost["by_topic"].__getitem__)
+    said = f"{lost['messages']} messages: {largest} {lost['by_topic'][largest]}, "
+    assert f"Here a start of a 5.5.0 broker ends the log, and loses {said}" in text
+    assert "A broker: " not in text
+
+
+def test_a_batch_with_a_wrong_crc_counts_its_records(rmqctl: Rmqctl, golden: Callable[[str], Path]) -> None:
+    root = golden("4.3.1-crash")
+    variants = {each["variant"]: each["recipe"] for each in stores.recovery_oracle("4.3.1")["variants"]}
+    kafka_damage.apply(variants["crash/crc-body-last-batch"], root)
+    (row,) = (row for row in _findings(rmqctl, root) if row["id"] == "batch.crc")
+    assert row["messages"] == 4
+    text = " ".join(rmqctl("verify", root, "--no-notes").stdout.split())
+    assert "At stake: 4 records of plain-none" in text
+    assert "Here a start of a 4.3.1 broker cuts 4 records: plain-none-0 4" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from rmqctl.kafka.findings.log import (
     BATCH_ZEROS,
     RECORD_UNREADABLE,
 )
-from rmqctl.kafka.log.block import Block, Gap, GapKind
+from rmqctl.kafka.log.block import Block, Gap, GapKind, stated_records
 
 OF_GAPS: dict[GapKind, FindingKind] = {
     GapKind.ZEROS: BATCH_ZEROS,
@@ -99,7 +100,8 @@ def wrong_crc(block: Block, row: int, partition: Partition | None) -> Finding:
     raw = block.raw(row)
     computed = crc32(raw[message_set.CRC_FROM :]) if block.magic[row] < 2 else crc32c(raw[CRC_FROM:])
     message = f"stored CRC {int(block['crc'][row])}, computed {computed}"
-    return _of_batch(BATCH_CRC, block, row, message, partition)
+    found = _of_batch(BATCH_CRC, block, row, message, partition)
+    return replace(found, messages=int(stated_records(block)[row]))
 
 
 def unreadable(block: Block, row: int, why: str, partition: Partition | None) -> Finding:

@@ -20,9 +20,8 @@ from rmqctl.kafka.salvage.salvage import SalvageOptions, Saved, check_target
 from rmqctl.kafka.salvage.salvage import salvage as salvaged
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.text import counted, number_of
-from rmqctl.verification import show_comparison, verdict
+from rmqctl.verification import show_comparison, show_unread, verdict
 
-_PLACES = ("source", "severity", "id", "file", "offset", "size", "message")
 _LAST_WITH_BOTH = COMPARED[1]
 """Of the last series that still ran with ZooKeeper, too: what salvages a directory of that time by default."""
 
@@ -62,7 +61,7 @@ def salvage(
         partitions = [partition.row() for partition in saved.partitions]
         answer.rows, answer.summary = rows, saved.summary
         answer.document = lambda: {"summary": saved.summary(), "partitions": partitions, "unreadable": rows}
-        answer.sections = lambda: [Section(rows=rows, columns=_PLACES), Section(lines=_saved_sentences(saved))]
+        answer.sections = lambda: [show_unread(answer), Section(lines=_saved_sentences(saved), folds=True)]
         answer.is_no = bool(saved.unreadable or saved.holes or saved.left_out)
 
     answer.make = make

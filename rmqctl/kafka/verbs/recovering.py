@@ -178,6 +178,7 @@ def summary(found: Recovery) -> Row:
             "records": found.lost_records,
             "bytes": sum(partition.lost.bytes for partition in found.partitions),
             "by_topic": {topic: count for topic, count in sorted(topics.items()) if count},
+            "by_partition": {one.key: one.lost.records for one in found.partitions if one.lost.records},
         },
         "offline": found.offline,
         "hidden": {

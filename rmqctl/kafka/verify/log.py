@@ -337,7 +337,8 @@ class LogCheck:
         ends = int(rows.position[pair] + rows.size[pair])
         self._thinned |= rows.files[pair] is rows.files[pair + 1] and int(rows.position[pair + 1]) == ends
         message = f"offsets {first} to {last} are missing before it"
-        self._holes.append(lost or rows.finding(BATCH_OFFSET_GAP, pair + 1, message))
+        found = lost or rows.finding(BATCH_OFFSET_GAP, pair + 1, message)
+        self._holes.append(replace(found, messages=last - first + 1))
 
     def _is_lowered(self, rows: _Rows, pair: int) -> bool:
         """Whether a batch with a hole after it has a wrong base offset: it follows damage that its offset ignores."""

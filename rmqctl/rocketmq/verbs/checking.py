@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -134,6 +134,10 @@ class StartingVerification:
     def incomplete(self) -> RmqctlError | None:
         """Why not everything was checked."""
         return self.checked.incomplete
+
+    def destroyed(self, kind_id: str) -> Mapping[str, int]:
+        """Return what the checks know of messages in damage."""
+        return self.checked.destroyed(kind_id)
 
     def start(self) -> ForeseenStart:
         """Return what a broker's start would do."""

@@ -11,7 +11,7 @@ from rmqctl.answer import Answer, Section
 from rmqctl.rocketmq.diff.driver import Diff, DiffOptions, Side
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.text import counted, number_of
-from rmqctl.verification import show_comparison, verdict
+from rmqctl.verification import show_comparison, show_unread, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from rmqctl.rocketmq.salvage.salvage import Salvaged
 
 # --- salvage ------------------------------------------------------------------------------------------
-
-
-_PLACES = ("source", "severity", "id", "file", "offset", "size", "message")
 
 
 def salvage(stores: Sequence[RocketMQStore], asked: questions.Salvage) -> Answer:
@@ -49,7 +46,7 @@ def salvage(stores: Sequence[RocketMQStore], asked: questions.Salvage) -> Answer
         rows = [{**finding.row(), "source": saved.sources[number][0]} for number, finding in saved.unreadable]
         answer.rows, answer.summary = rows, saved.summary
         answer.document = lambda: {"summary": saved.summary(), "unreadable": rows}
-        answer.sections = lambda: [Section(rows=rows, columns=_PLACES), Section(lines=_salvaged_sentences(saved))]
+        answer.sections = lambda: [show_unread(answer), Section(lines=_salvaged_sentences(saved), folds=True)]
         answer.is_no = bool(saved.unreadable or saved.written.holes)
 
     answer.make = make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,8 @@ from rmqctl.rocketmq.verify.splits import (
 from rmqctl.rocketmq.verify.unmatched import Missing
 
 _HEADER = 8
+_ANY = "\U0010ffff"
+"""Sorts after every id."""
 Progress = Callable[[int], object]
 """Called with the bytes of log done since its last call."""
 
@@ -107,6 +110,7 @@ class Verification:
         self.counts: Counter[str] = Counter()
         self.files = self.records = self.messages = self.bytes = 0
         self._chains: list[list[Finding]] | None = None
+        self._places, self._destroyed = list[tuple[int, str]](), dict[int, Counter[str]]()
         self._began = time.monotonic()
         self._seconds = 0.0
 
@@ -114,8 +118,19 @@ class Verification:
         """All findings: files first, then the log by offset, then what spans files."""
         for finding in with_causes(self._all(), self.store):
             self.counts[str(finding.level)] += 1
+            if finding.physical_offset is not None and finding.kind.id.startswith("log."):
+                insort(self._places, (finding.physical_offset, finding.kind.id))
             yield finding
         self._seconds = time.monotonic() - self._began
+
+    def destroyed(self, kind_id: str) -> Counter[str]:
+        """Return how many messages of each topic lay where findings of a kind are, as units of their queues tell."""
+        found = Counter[str]()
+        for begin, topics in self._destroyed.items():
+            at = bisect_right(self._places, (begin, _ANY)) - 1
+            if at >= 0 and self._places[at][1] == kind_id:
+                found.update(topics)
+        return found
 
     @property
     def incomplete(self) -> MissingExtra | None:
@@ -246,6 +261,7 @@ class Verification:
             damaged=tuple(sorted(log.damaged + lost)),
             dispatched=said.queues.dispatched,
             misplaced=frozenset(log.misplaced + breaks),
+            destroyed=self._destroyed,
             odd_times=frozenset(said.odd_times),
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -283,7 +283,7 @@ def _no_queue(store: RocketMQStore, key: Key, records: list[Missing], context: L
     place = store.queue_database if rocksdb else QUEUES
     return Finding(
         kind, f"{place}/{key[0]}/{key[1]}", 0, 0, message, expired, topic=key[0], queue_id=key[1], queue_offset=low,
-        physical_offset=records[0].physical,
+        physical_offset=records[0].physical, messages=len(records),
     )  # fmt: skip
 
 
@@ -361,10 +361,9 @@ class _QueueAgainstClaims:
             for first, units in self.queue.chunks(file):
                 live, _ = live_and_expired(units, self.context.min_offset)
                 begin = units["physical_offset"].astype(np.int64)
-                known = self.context.are_damaged(begin, begin + np.maximum(units["size"], 1)) | np.isin(
-                    begin, misplaced
-                )
-                known &= begin < end
+                damaged = self.context.are_damaged(begin, begin + np.maximum(units["size"], 1))
+                self.context.note_destroyed(self.queue.key[0], begin[live & damaged & (begin < end)])
+                known = (damaged | np.isin(begin, misplaced)) & (begin < end)
                 known |= np.isin(file.base // _SIZE + first + np.arange(len(units)), wrong)
                 found += int(np.count_nonzero(live & known))
         return found
@@ -505,9 +504,10 @@ class _QueueAgainstClaims:
             message += f"; {len(run) - 1} more units behind it" if len(run) > 1 else ""
         else:
             message = f"{what} no unit here, from queue offset {first.offset} (record at {first.physical}) on"
-        return self._finding(
+        found = self._finding(
             kind, name, first.offset % size * _SIZE, len(run) * _SIZE, message, first.offset, first.physical
         )
+        return replace(found, messages=len(run))
 
     def _finding(
         self,
