@@ -408,6 +408,7 @@ class _Judge:
         self._here = self._strays = 0
         self._gone: dict[bytes, WholeRecord] = {}
         self._mended: set[tuple[str, int]] = set()
+        self._carried: set[tuple[str, int]] = set()
         self._left, self._new = _Digests(), _Digests()
         self._pairs: list[_Pair] = []
         self._stand_ins: list[WholeRecord] = []
@@ -455,10 +456,7 @@ class _Judge:
                 if other.is_at_home and not one.is_at_home:  # its file has got the name that it says
                     self.books.moved += one.records
                 continue
-            if one is not None:
-                self._note_gone(one)
-            if other is not None:
-                self._note_new(other)
+            self._note(one, other)
         if olds or news:
             self.books.before += [(pair.before, pair.stretches, olds)] if pair.before else []
             self.books.after += [(pair.after, pair.stretches, news)] if pair.after else []
@@ -476,6 +474,19 @@ class _Judge:
             self._here += record.records
         else:
             self._strays += record.records
+
+    def _note(self, one: WholeRecord | None, other: WholeRecord | None) -> None:
+        """Take what differs at a place of both sides."""
+        if one is not None and other is not None and one.file != other.file and one.size == other.size:
+            self._carried |= {(one.file, one.position), (other.file, other.position)}
+            stand_in = one.is_placeholder and other.is_placeholder
+            if stand_in and self.ledger.made(self.before, self.after, other, one.file):
+                self.books.moved += other.records
+                return
+        if one is not None:
+            self._note_gone(one)
+        if other is not None:
+            self._note_new(other)
 
     def _note_gone(self, record: WholeRecord) -> None:
         if record.is_placeholder:
@@ -515,7 +526,8 @@ class _Judge:
         elif (record.file, record.position) in self._mended:
             return  # bytes that no CRC covers were put right in it
         elif self.ledger.garbage(self.before, self.after, record):
-            books.garbage += record.records
+            if (record.file, record.position) not in self._carried:
+                books.garbage += record.records
         else:
             self.lost.append(record)
             books.problems.append(f"{_where(record)} is lost, and no step names it")
@@ -553,6 +565,9 @@ class _Judge:
         origin = self._pairs[self._new.pairs[row]].before
         if not self.ledger.made(self.before, self.after, record, origin):
             return False
+        if (record.file, record.position) in self._carried:  # with its file, to where that belongs
+            self.books.moved += record.records
+            return True
         self.books.healed += record.records
         self._mended.add((origin, record.position))
         return True

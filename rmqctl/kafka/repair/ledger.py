@@ -236,6 +236,7 @@ class KafkaLedger:
         for name in sorted({edit.file.rpartition("/")[0] for edit in self.plan.edits if is_log(edit.file)}):
             was, now = self.before.home(name), self.after.home(name)
             base, is_data = now.columns["base_offset"], now.columns["attributes"] & int(Attributes.CONTROL) == 0
+            is_data &= now.columns["records_count"] != 0
             new = np.flatnonzero(is_data & ~np.isin(base, was.columns["base_offset"]))
             for row in new[np.diff(new, prepend=-2) > 1].tolist():
                 file, position, size = now.place(row)
@@ -245,14 +246,14 @@ class KafkaLedger:
                     yield f"{file} would have the batch at {position:,}, which is of {other}"
 
     def _has(self, offset: int, data: bytes, besides: str) -> str:
-        """Return the partition, but one, that has a batch in the segment of its offset; "" for none."""
-        for partition in self.before.directory.partitions:
+        """Return the partition, but one, that has a batch in the segment of its offset afterwards; "" for none."""
+        for partition in self.after.directory.partitions:
             log = next((file for file in reversed(partition.logs) if file.base <= offset), None)
             if log is None or partition.directory == besides:
                 continue
-            found = self.before.batches(log.name)
+            found = self.after.batches(log.name)
             rows = np.flatnonzero((found["base_offset"] == offset) & (found["size"] == len(data)))
-            if any(self.before.bytes_at(log.name, at, len(data)) == data for at in found["position"][rows].tolist()):
+            if any(self.after.bytes_at(log.name, at, len(data)) == data for at in found["position"][rows].tolist()):
                 return partition.directory
         return ""
 

@@ -31,6 +31,7 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_NAME,
 )
 from rmqctl.kafka.log.indexes import read_offset_index
+from rmqctl.kafka.repair.columns import Columns
 from rmqctl.kafka.repair.survey import Survey, is_borne_out, longest_ascent, segment_of
 from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
 
@@ -80,6 +81,63 @@ def segment_name_steps(
     for partition in directory.partitions:
         if partition.directory in wanted:
             yield from _Names(partition, directory.partitions, room).steps()
+
+
+def exchange_steps(directory: LogDirectory, findings: Sequence[Finding], room: Callable[[], Path]) -> Iterator[Step]:
+    """Give two segments of different partitions their logs back, where each has that of the other.
+
+    No batch says its topic: each offset index has to lead to the batches of the other, and none to its own.
+
+    Args:
+        room: makes a path at which a file can be built.
+    """
+    wanted = {finding.file.rpartition("/")[0] for finding in findings if finding.kind in NAME_KINDS}
+    held = list[tuple[Segment, LogFile, Columns]]()
+    for partition in directory.partitions:
+        for segment in partition.segments if partition.directory in wanted else ():
+            if segment.log is not None and segment.offset_index is not None and segment.offset_index.size > 0:
+                alone = Partition(partition.directory, partition.name, [segment])
+                columns = Survey(alone, anywhere=True).columns
+                if is_borne_out(segment.offset_index, segment.base, columns) is not True:
+                    held.append((segment, segment.log, columns))
+
+    def leads(one: tuple[Segment, LogFile, Columns], other: tuple[Segment, LogFile, Columns]) -> bool:
+        """Whether the index of a segment is that of another one's log."""
+        return is_borne_out(one[0].offset_index, one[0].base, other[2]) is True
+
+    fits = [[n for n, other in enumerate(held) if other is not one and leads(one, other)] for one in held]
+    for number, found in enumerate(fits):
+        if len(found) != 1 or fits[found[0]] != [number] or found[0] < number:
+            continue
+        one, other = held[number][1], held[found[0]][1]
+        if one.name.rpartition("/")[0] == other.name.rpartition("/")[0]:
+            continue  # their names are made from their batches
+        edits: list[Edit] = [Quarantine(one.name), Quarantine(other.name)]
+        back = [(one, _path(other, room)), (other, _path(one, room))]
+        edits += [made for to, path in back for made in _placed(to.name, path)]
+        what = f"exchange it with {other.name}"
+        why = "the offset index of each leads to the batches of the other, and not to its own"
+        yield Step(SEGMENT_NAME.id, one.name, what, why, tuple(edits))
+
+
+def _placed(name: str, path: Path) -> list[Edit]:
+    """Put the bytes at a path into a file, with their time."""
+    return [Create(name, source=path), SetTimes(name, path.stat().st_mtime_ns)]
+
+
+def _path(file: LogFile, room: Callable[[], Path]) -> Path:
+    """Return where the bytes of a file lie on this machine."""
+    here = local_path(file.tree, file.name)
+    if here is not None:
+        return Path(here)
+    path, source = room(), file.open()
+    try:
+        with open(path, "wb") as made:
+            made.writelines(source.read_at(at, min(_PIECE, file.size - at)) for at in range(0, file.size, _PIECE))
+    finally:
+        source.close()
+    os.utime(path, ns=(file.mtime_ms * 1_000_000,) * 2)
+    return path
 
 
 class _Names:
@@ -219,6 +277,7 @@ class _Names:
     def _is_of_another(self, claim: _Claim) -> bool:
         """Whether another partition has the first and the last batch with records of a segment."""
         is_data = self.survey.columns["attributes"][claim.rows] & int(Attributes.CONTROL) == 0
+        is_data &= self.survey.columns["records_count"][claim.rows] != 0
         ends = [self.survey.batch(row) for row in claim.rows[is_data][[0, -1]].tolist()] if is_data.any() else []
         for other in self.others if ends else ():
             found = segment_of(other, ends[0].base_offset)
@@ -235,8 +294,7 @@ class _Names:
         away: list[Edit] = [Quarantine(name) for name in [*(file.name for file in files.values()), *others]]
         back: list[Edit] = []
         for (_, file), name in zip(files.items(), wanted, strict=True):
-            path = self._path(file)
-            back += [Create(name, source=path), SetTimes(name, path.stat().st_mtime_ns)]
+            back += _placed(name, _path(file, self.room))
         sizes = {file.name: file.size for file in self.survey.files}
         free = [file.name for file in files.values() if file.name not in wanted]
         back += [Create(name) for name, other in zip(free, others, strict=False) if not sizes[other]]
@@ -247,20 +305,6 @@ class _Names:
         count = sum(claim.count for claim in moved)
         why = f"the offsets of {count:,} whole {'batch' if count == 1 else 'batches'}, which no other segment has"
         return Step(SEGMENT_NAME.id, first.name, f"give it its right name: {names}", why, (*away, *back))
-
-    def _path(self, file: LogFile) -> Path:
-        """Return where the bytes of a file lie on this machine."""
-        here = local_path(file.tree, file.name)
-        if here is not None:
-            return Path(here)
-        path, source = self.room(), file.open()
-        try:
-            with open(path, "wb") as made:
-                made.writelines(source.read_at(at, min(_PIECE, file.size - at)) for at in range(0, file.size, _PIECE))
-        finally:
-            source.close()
-        os.utime(path, ns=(file.mtime_ms * 1_000_000,) * 2)
-        return path
 
     def _empty(self, claims: Sequence[_Claim]) -> Iterator[Step]:
         """Give empty segments whose names lie among the offsets of others that of an index, or the log's end."""

@@ -53,7 +53,7 @@ from rmqctl.kafka.repair.files import (
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
 from rmqctl.kafka.repair.ledger import KafkaLedger
 from rmqctl.kafka.repair.log import LogMender, Source, carried_on, ended_again, leftover_sources
-from rmqctl.kafka.repair.names import segment_name_steps
+from rmqctl.kafka.repair.names import exchange_steps, segment_name_steps
 from rmqctl.kafka.repair.order import order_steps
 from rmqctl.kafka.repair.overlaid import changed_by, cuts_of, edits_of, overlaid
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
@@ -272,6 +272,8 @@ class _Planner:
             if not self._take(self._without_snapshot()):
                 break
             findings = self._findings("verify without the snapshot")
+        if self._take(exchange_steps(self.directory, findings, self._room)):
+            findings = self._findings("verify with the logs exchanged")
         self._take(segment_name_steps(self.directory, findings, self._room))
         self._take(name_steps(self.directory, findings, self.replicas.image))
         self._take(link_steps(self.directory, findings))

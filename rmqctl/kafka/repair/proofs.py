@@ -19,12 +19,13 @@ from formats.kafka import message_set
 from formats.kafka.internal_records import CONSUMER_OFFSETS, decode_record
 from formats.kafka.record_batch import CRC_AT, HEADER_SIZE, MAGIC_AT, BatchFrame, ControlType, header_plan
 from formats.layout import plan_of
+from rmqctl.kafka.directory.directory import Segment
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.loading.producers import marker_of
 from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.repair.heal import stored_epochs
-from rmqctl.kafka.repair.sides import Home, Side, identity_of
+from rmqctl.kafka.repair.sides import Home, Side, identity_of, is_log
 from rmqctl.kafka.repair.survey import a_bit_off, is_borne_out, is_in_sequence, longest_ascent
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
@@ -49,6 +50,7 @@ class Proofs:
         self.before, self.after, self.steps = before, after, steps
         self._copies = [Side(directory.tree) for replica in replicas for directory in replica.directories]
         self._epochs: dict[str, frozenset[tuple[str, int]]] = {}
+        self._exchanges: dict[tuple[str, str], bool] = {}
 
     @cached_property
     def _texts(self) -> str:
@@ -64,6 +66,8 @@ class Proofs:
         """
         data = self.after.bytes_at(record.file, record.position, record.size)
         place = origin or record.file
+        if self._is_returned(origin, record.file) and self.before.bytes_at(origin, record.position, len(data)) == data:
+            return f"the offset index beside {record.file} leads to it"
         return self._of_replica(record, data) or self._written_again(record, data) or self._healed(record, data, place)
 
     def is_fact(self, record: WholeRecord, origin: str) -> bool:
@@ -201,12 +205,38 @@ class Proofs:
 
     def _is_denied(self, file: str, position: int) -> bool:
         """Whether the offset index of a segment is of other batches than it has beside one."""
-        partition, found = self.before.partition(file.rpartition("/")[0]), self.before.batches(file)
+        segment, columns = self._segment(file), self.before.batches(file).columns
+        return segment is not None and is_borne_out(segment.offset_index, segment.base, columns, position) is False
+
+    def _returned(self, record: WholeRecord) -> str:
+        """Whether its log went as a whole to the partition whose offset index leads to its batches."""
+        for file in dict.fromkeys(edit.file for step in self.steps for edit in step.edits):
+            if self._is_returned(record.file, file):
+                data = self.before.bytes_at(record.file, record.position, record.size)
+                if self.after.bytes_at(file, record.position, record.size) == data:
+                    return f"{file} has it"
+        return ""
+
+    def _is_returned(self, old: str, new: str) -> bool:
+        """Whether the offset index of a segment leads to another partition's log, and neither of them to its own."""
+        if not is_log(old) or not is_log(new) or old.rpartition("/")[0] == new.rpartition("/")[0]:
+            return False
+        key = old, new
+        if key not in self._exchanges:
+            there, here = self._segment(old), self._segment(new)
+            self._exchanges[key] = (
+                there is not None
+                and here is not None
+                and is_borne_out(here.offset_index, here.base, self.before.batches(old).columns) is True
+                and is_borne_out(here.offset_index, here.base, self.before.batches(new).columns) is not True
+                and is_borne_out(there.offset_index, there.base, self.before.batches(old).columns) is not True
+            )
+        return self._exchanges[key]
+
+    def _segment(self, file: str) -> Segment | None:
+        partition = self.before.partition(file.rpartition("/")[0])
         segments = () if partition is None else partition.segments
-        segment = next((one for one in segments if one.log is not None and one.log.name == file), None)
-        return (
-            segment is not None and is_borne_out(segment.offset_index, segment.base, found.columns, position) is False
-        )
+        return next((one for one in segments if one.log is not None and one.log.name == file), None)
 
     def _is_copied(self, old: bytes, place: tuple[str, int]) -> bool:
         """Whether a batch stands in the directory once more, under whatever frame."""
@@ -310,7 +340,7 @@ class Proofs:
         """Why nothing is lost with a batch that is gone; "" where something may be."""
         if record.is_placeholder:
             return "it stands for nothing"
-        reason = self._gone_already(record) or self._mended(record)
+        reason = self._gone_already(record) or self._returned(record) or self._mended(record)
         return reason or self._replaced(record) or self._kept_elsewhere(record)
 
     def may_be_its_own(self, record: WholeRecord) -> bool:

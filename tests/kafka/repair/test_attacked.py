@@ -40,6 +40,12 @@ def test_no_repair_loses_or_makes_up_a_whole_batch(seed: int, tmp_path: Path) ->
 
 
 @pytest.mark.slow
+def test_a_log_that_two_partitions_exchanged_leaves_no_error(tmp_path: Path) -> None:
+    verdict = judge(371, tmp_path, applies=True)
+    assert (verdict.lost, verdict.invented, verdict.outcomes, verdict.errors) == ([], [], [], []), verdict.done
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60_000, 60_002))
 def test_damage_in_every_partition_at_once_is_mended_without_a_loss(seed: int, tmp_path: Path) -> None:
     root, done, name = attacked_everywhere(seed, tmp_path)

@@ -248,6 +248,12 @@ def two_segments_exchanged(p: Place) -> list[Edit]:
     return [*p.again(one, two.read_bytes()), *p.again(two, one.read_bytes())]
 
 
+def logs_of_two_partitions_exchanged(p: Place) -> list[Edit]:
+    """The offset index of each leads to its own."""
+    edits: list[Edit] = [Quarantine(p.name(p.logs[0])), Quarantine(p.name(p.plain[0]))]
+    return [*edits, Create(p.name(p.logs[0]), source=p.plain[0]), Create(p.name(p.plain[0]), source=p.logs[0])]
+
+
 def two_batches_turned(p: Place) -> list[Edit]:
     (at, one), (_, two) = p.batches(p.plain[0])[2:4]
     return [p.over(p.plain[0], at, two + one)]
@@ -305,7 +311,7 @@ WRONG: list[Callable[[Place], list[Edit]]] = [
     an_abort_invented, a_commit_into_an_abort, an_abort_into_a_commit, a_commit_for_another_producer,
     an_entry_of_a_transaction_index_dropped, a_transaction_index_emptied, a_transaction_index_moved_out,
     an_entry_that_begins_earlier, a_segment_under_a_wrong_name, a_segment_left_over, two_segments_exchanged,
-    two_batches_turned, a_copy_of_a_batch_at_the_end, a_batch_of_another_partition_at_the_end,
+    logs_of_two_partitions_exchanged,    two_batches_turned, a_copy_of_a_batch_at_the_end, a_batch_of_another_partition_at_the_end,
     a_batch_moved_to_another_partition, bytes_put_into_a_sound_batch, a_message_of_old_overwritten,
     a_batch_without_records_in_the_middle, a_log_start_in_the_middle, a_directory_of_a_strange_name,
 ]  # fmt: skip

@@ -232,3 +232,32 @@ def test_no_index_moves_a_sound_segment(name: str, tmp_path: Path) -> None:
     (tmp_path / "staged").mkdir()
     plan = plan_repair(opened(root), RepairOptions(Release.parse(name[:5])), tmp_path / "staged")
     assert not [step for step in plan.plan.steps if ".log" in step.file]
+
+
+@pytest.mark.parametrize(
+    ("name", "pair"),
+    [
+        ("4.3.1-clean", ("txn-a-0/0", "plain-none-0/0")),
+        pytest.param("4.3.1-clean", ("compacted-0/0", "compacted-1/0"), marks=pytest.mark.slow),
+        pytest.param("3.9.2-crash", ("z-lz4-1/108", "compacted-0/0"), marks=pytest.mark.slow),
+        pytest.param("3.9.2-clean", ("txn-a-0/0", "txn-b-0/0"), marks=pytest.mark.slow),
+    ],
+)
+def test_logs_of_two_partitions_are_exchanged_back(name: str, pair: tuple[str, str], tmp_path: Path) -> None:
+    """Only their offset indexes tell."""
+    root = golden.unpack(name, tmp_path)
+    logs = [root / directory / named(int(base), ".log") for directory, _, base in (one.partition("/") for one in pair)]
+    sound = [path.read_bytes() for path in logs]
+    for path, data in zip(logs, reversed(sound), strict=True):
+        path.write_bytes(data)
+    state = state_of(root)
+    (tmp_path / "staged").mkdir()
+    found = plan_repair(opened(root), RepairOptions(Release.parse(name[:5])), tmp_path / "staged")
+    assert found.books is not None
+    assert (found.books.problems, found.books.loses, found.books.garbage, found.books.healed) == ([], 0, 0, 0)
+    assert [finding for finding in found.after if finding.level is Severity.ERROR] == []
+    applied = apply(found.plan, journal_dir=tmp_path / "journals", force=True, lock=".lock")
+    assert [path.read_bytes() for path in logs] == sound
+    assert applied.journal is not None
+    undo(applied.journal)
+    assert state_of(root) == state
