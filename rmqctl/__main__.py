@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import atexit
 import gc
 import os
-import signal
 import sys
 
 YOUNG_OBJECTS = 100_000
@@ -16,9 +16,12 @@ FRAMES = 1 << 14
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C during the first imports ends the process as any other, without a traceback."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Run the command line; Ctrl-C during the first imports ends the process as any other, without a traceback.
+
+    `signal` itself imports much, to give its numbers names; so this asks what it wraps.
+    """
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     gc.set_threshold(YOUNG_OBJECTS, 50, 100)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no algebra here: NumPy need not start threads for it
     status: list[int] = []

@@ -149,3 +149,25 @@ def test_an_alarm_of_somebody_else_ends_the_work(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(script)], capture_output=True, timeout=20, check=False)
     assert (done.returncode, done.stdout) == (143, b"")
     assert b"Traceback" not in done.stderr
+
+
+def test_nothing_is_imported_before_ctrl_c_is_the_systems() -> None:
+    """What an interpreter has imported by itself it has imported before anybody can say anything about signals."""
+    code = "import sys; before = set(sys.modules); import rmqctl.__main__; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    light = {"__future__", "_signal", "atexit", "gc", "rmqctl", "rmqctl.__main__"}
+    assert set(done.stdout.split()) <= light
+
+
+@pytest.mark.parametrize("after", [0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3])
+def test_an_alarm_while_python_imports(after: float) -> None:
+    """Whoever starts rmqctl may have set an alarm, which the new program inherits."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rmqctl", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        preexec_fn=lambda: signal.setitimer(signal.ITIMER_REAL, after),
+    )
+    assert done.returncode in {0, -signal.SIGALRM, 128 + signal.SIGTERM}
+    assert b"Traceback" not in done.stderr

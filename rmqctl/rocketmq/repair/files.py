@@ -9,7 +9,9 @@ all that they hold.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from itertools import takewhile
 from pathlib import Path
 
@@ -51,6 +53,7 @@ from rmqctl.rocketmq.repair.queue_references import (
     place_of,
     references_into,
 )
+from rmqctl.rocketmq.state.config import consumer_offsets
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     COMMIT_LOG,
@@ -585,25 +588,66 @@ def _begins_before(queue: Queue, file: StoreFile, begin: int) -> bool:
 # --- queue and index files that cannot be read ------------------------------------------------------
 
 
+_LINK = "move out the link"
+
+
 def unreadable_steps(store: RocketMQStore) -> Iterator[Step]:
-    """One step a file that cannot be opened or read."""
+    """One step a file that cannot be opened or read, and a link for a file of the log that is after its end."""
+    why = "it is a link that leads nowhere, after the end of the log"
+    for name in links_after_the_end(store):
+        yield Step(FILE_UNREADABLE.id, name, _LINK, why, (Quarantine(name),))
     for entry in _derived_files(store):
         problem = _problem(store, entry)
         if problem is not None:
             why = f"it cannot be read ({problem.strerror or problem}), and the log has what it holds"
-            yield Step(FILE_UNREADABLE.id, entry.path, "move to quarantine", why, (Quarantine(entry.path),))
+            what = _LINK if entry.is_dangling else "move to quarantine"
+            yield Step(FILE_UNREADABLE.id, entry.path, what, why, (Quarantine(entry.path),))
 
 
-def not_made_again(store: RocketMQStore, steps: list[Step]) -> list[str]:
+def links_that_lead_nowhere(store: RocketMQStore) -> list[str]:
+    """Names of files of the log in whose place there are such links, in the order of the log."""
+    places = {(id(file.tree), os.path.dirname(file.path)): file.tree for file in store.log_files}
+    found = {
+        (number, entry.path)
+        for (number, directory), tree in places.items()
+        for entry in tree.entries(directory)
+        if entry.is_dangling
+    }
+    return [file.name for file in store.log_files if (id(file.tree), file.path) in found]
+
+
+def links_after_the_end(store: RocketMQStore) -> list[str]:
+    """Those of :func:`links_that_lead_nowhere` that come after all files of the log."""
+    away = set(links_that_lead_nowhere(store))
+    return [file.name for file in takewhile(lambda file: file.name in away, reversed(store.log_files))][::-1]
+
+
+def not_made_again(before: RocketMQStore, after: RocketMQStore, steps: list[Step]) -> list[str]:
     """Queue files moved away by these steps that the rest of a plan does not bring back.
 
-    Their queues would go back to offsets that they have given out already.
+    Their queues would go back to offsets that they have given out already. A link that leads nowhere is no file of a
+    queue that has not come so far.
 
     Args:
-        store: as the whole plan leaves it.
+        before, after: the store on both sides of the whole plan.
     """
-    moved = (step.file for step in steps if step.id == FILE_UNREADABLE.id and step.edits)
-    return [name for name in moved if not name.startswith("index/") and store.tree.stat(name) is None]
+    moved = (step for step in steps if step.id == FILE_UNREADABLE.id and step.edits)
+    queues = [step for step in moved if step.file.split("/")[0] in (QUEUES, BATCH_QUEUES)]
+    gone = [step for step in queues if after.tree.stat(step.file) is None]
+    return [step.file for step in gone if step.what != _LINK or _is_reached(before, after, step.file)]
+
+
+def _is_reached(before: RocketMQStore, after: RocketMQStore, name: str) -> bool:
+    """Whether a queue may have come to a file: the one in front of it is not there or full, or consumers are there."""
+    kind, topic, queue_id, base = name.split("/")
+    files = [e for e in after.tree.entries(os.path.dirname(name)) if is_offset(e.name) and int(e.name) < int(base)]
+    if kind != QUEUES or not files:
+        return True
+    with closing(after.tree.open(files[-1].path)) as source:
+        if any(source.read_at(source.size() - UNIT.itemsize, UNIT.itemsize)):
+            return True
+    known = (o.offset for o in consumer_offsets(before) if (o.topic, o.queue_id) == (topic, int(queue_id)))
+    return any(offset * UNIT.itemsize > int(base) for offset in known)
 
 
 def _derived_files(store: RocketMQStore) -> Iterator[Entry]:

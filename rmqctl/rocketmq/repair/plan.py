@@ -48,6 +48,8 @@ from rmqctl.rocketmq.repair.files import (
     empty_queue_file_steps,
     expired_steps,
     foreign_steps,
+    links_after_the_end,
+    links_that_lead_nowhere,
     misnamed_queue_steps,
     misplaced_steps,
     missing_steps,
@@ -258,26 +260,21 @@ def plan_repair(
     """
     if not isinstance(store.tree, LocalTree):
         raise Refused(f"{store.root} is not on this machine; copy it here to repair it")
-    if away := [file.name for file in store.log_files if _leads_nowhere(file)]:
+    away = links_that_lead_nowhere(store)
+    if away and away != links_after_the_end(store):
         return _without_log(store, options, away)
     tried: list[Repair] = []
     for number, way in enumerate(_ways(lambda: tried[-1].books)):
         room = directory / f"way-{number}"
-        tried.append(_Planner(store, options, room, advance or (lambda stage: None), way).run())
+        try:
+            tried.append(_Planner(store, options, room, advance or (lambda stage: None), way).run())
+        except FileNotFoundError:
+            if away:  # what the link led to is missed
+                return _without_log(store, options, away)
+            raise
         if tried[-1].books.balances:
             return tried[-1]
     return tried[0]
-
-
-def _leads_nowhere(file: StoreFile) -> bool:
-    source = file.open()
-    try:
-        source.read_at(0, 1)
-    except FileNotFoundError:
-        return True
-    finally:
-        source.close()
-    return False
 
 
 def _without_log(store: RocketMQStore, options: RepairOptions, names: Sequence[str]) -> Repair:
@@ -321,9 +318,11 @@ class _Planner:
             self._log(geometry, before)
         if self.store.log_files and (before or self.steps):
             self._derived()
-        if refused is not None and not_made_again(self.store, self.steps):
+        if refused is not None and not_made_again(self.below, self.store, self.steps):
             raise refused
         refusal = self._start()
+        if refused is not None and refusal and links_that_lead_nowhere(self.below):
+            raise refused
         after = self._findings("verify the result") if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
         books = self._books(plan, before)

@@ -163,7 +163,7 @@ class Verification:
         context = LogContext.of(self.store, self.options.as_release)
         checked = files.FileCheck(self.store, geometry, Release(*context.highest_release))
         yield from checked.findings()
-        self.files, self.bytes = checked.files, sum(f.size for f in self.store.log_files)
+        self.files, self.bytes = checked.files, sum(max(f.size, 0) for f in self.store.log_files)
         if self.options.level is not Level.QUICK:
             said = _Said()
             yield from self._log(self._job(geometry, context), said)

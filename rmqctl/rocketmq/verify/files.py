@@ -142,7 +142,7 @@ class FileCheck:
         yield from _multiples(files, size, QUEUE_FILE_NAME)
         yield from _gaps(files, size, path)
         for file in files if kind == QUEUES else ():
-            rest = file.size % UNIT.itemsize
+            rest = max(file.size, 0) % UNIT.itemsize
             if rest:
                 message = f"the file ends {rest} bytes into a unit of {UNIT.itemsize}"
                 yield Finding(QUEUE_TORN_UNIT, file.name, file.size - rest, rest, message)
@@ -156,7 +156,7 @@ class FileCheck:
                 yield Finding(INDEX_FILE_NAME, entry.path, 0, 0, f"{entry.name!r} is not a time of 17 digits")
                 continue
             self.files += 1
-            if entry.size != size and not self._proves_nothing(entry):
+            if entry.size not in (size, _UNKNOWN) and not self._proves_nothing(entry):
                 message = f"{entry.size} bytes, {size} expected"
                 yield Finding(INDEX_FILE_LENGTH, entry.path, 0, 0, message)
 

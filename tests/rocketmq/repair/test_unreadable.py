@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,3 +129,50 @@ def test_recover_says_what_a_broker_does(
     assert found.starts is starts
     assert name in (found.error or name)
     assert rmqctl("recover", root, "--as-release", release).exit_code in (0, 1)
+
+
+@pytest.mark.parametrize(
+    "name", ["commitlog/00000000000000655360", "consumequeue/LabLog/0/00000000000000099000", "index/20261121014849999"]
+)
+def test_a_link_to_nowhere_that_stands_for_nothing_is_moved_away(name: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("5.1.4-clean", tmp_path)
+    (root / name).symlink_to(NOWHERE)
+    before = state(root)
+    found = [row["id"] for row in rows(rmqctl("verify", root, "--no-notes", "-o", "jsonl").stdout)]
+    assert {"file.unreadable", "summary"} <= set(found) <= {"file.unreadable", "queue.file-gap", "summary"}
+    done = rmqctl("repair", root, "--apply", "--yes", "--journal", tmp_path / "journal")
+    assert done.exit_code == 0, done.output
+    assert not (root / name).is_symlink()
+    assert len(rows(rmqctl("verify", root, "--no-notes", "-o", "jsonl").stdout)) == 1
+    assert rmqctl("undo", tmp_path / "journal", "--yes").exit_code == 0
+    assert state(root) == before
+
+
+def rows(lines: str) -> list[dict[str, Any]]:
+    return [row if "id" in (row := json.loads(line)) else {"id": row["kind"]} for line in lines.splitlines()]
+
+
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_link_to_nowhere_in_the_place_of_messages_stays(number: int, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("5.1.4-clean", tmp_path)
+    (root / "commitlog/00000000000000655360").unlink(missing_ok=True)
+    name = cut_off(root, "commitlog", number)
+    done = rmqctl("repair", root, "--apply", "--yes", "--journal", tmp_path / "journal")
+    assert done.exit_code == 1, done.output
+    assert "left as it is: a link that leads nowhere" in done.output
+    assert (root / name).is_symlink()
+
+
+def test_a_link_that_stands_for_what_consumers_have_had_stays(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("5.1.4-clean", tmp_path)
+    name = "consumequeue/LabLog/0/00000000000000099000"
+    (root / name).symlink_to(NOWHERE)
+    config = root / "config/lmqConsumerOffset.json"
+    text, count = re.subn(
+        r'("LabLog@\w+":\{0:)\d+', r"\g<1>4960", config.read_text("utf-8")
+    )  # a broker's keys are numbers
+    assert count
+    config.write_text(text, "utf-8")
+    done = rmqctl("repair", root, "--apply", "--yes", "--journal", tmp_path / "journal")
+    assert done.exit_code == 10, done.output
+    assert (root / name).is_symlink()
