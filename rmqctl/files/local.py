@@ -300,9 +300,11 @@ class WrittenRanges:
         """Where the last run ends, 0 without one."""
         return self._starts[-1] + len(self._runs[-1]) if self._starts else 0
 
-    def spans(self) -> list[tuple[int, int]]:
-        """Begin and end of each run."""
-        return [(start, start + len(run)) for start, run in zip(self._starts, self._runs, strict=True)]
+    def spans(self, begin: int = 0, end: int | None = None) -> list[tuple[int, int]]:
+        """Begin and end of each run that overlaps or touches ``[begin, end)``; default: of all."""
+        first, last = self._touching(begin, self.end if end is None else end)
+        runs = zip(self._starts[first:last], self._runs[first:last], strict=True)
+        return [(start, start + len(run)) for start, run in runs]
 
     def clip(self, size: int) -> None:
         """Drop what lies at `size` or after it."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -545,7 +545,7 @@ class _Judge:
         self.books.moved += moved
         self.books.garbage += int(counts.sum()) - moved
         rows = np.flatnonzero(~np.isin(new, sources)).tolist()
-        unknown = [record for row in rows for record in self._again(row) if not self._is_made(record, row)]
+        unknown = [record for record, row in self._again(rows) if not self._is_made(record, row)]
         elsewhere = self._elsewhere({record.identity for record in unknown})
         for record in unknown:
             if record.identity in elsewhere:
@@ -555,11 +555,16 @@ class _Judge:
                 self.books.unproven.add(record.home)
                 self.books.problems.append(f"{_where(record)} was not there before, and nothing proves it")
 
-    def _again(self, row: int) -> Iterator[WholeRecord]:
-        """Read a new record once more."""
-        file, at = self._pairs[self._new.pairs[row]].after, self._new.positions[row]
-        found = self.ledger.whole(self.after, file, [(at, at + 1)])
-        return (record for record in found if record.position == at)
+    def _again(self, rows: Iterable[int]) -> Iterator[tuple[WholeRecord, int]]:
+        """Read new records once more, file by file, each with its row."""
+        found: dict[int, dict[int, int]] = {}
+        for row in rows:
+            found.setdefault(self._new.pairs[row], {})[self._new.positions[row]] = row
+        for pair, places in found.items():
+            stretches = [(at, at + 1) for at in sorted(places)]
+            for record in self.ledger.whole(self.after, self._pairs[pair].after, stretches):
+                if record.position in places:
+                    yield record, places[record.position]
 
     def _is_made(self, record: WholeRecord, row: int) -> bool:
         origin = self._pairs[self._new.pairs[row]].before
@@ -605,9 +610,11 @@ class _Judge:
         if torn and pair.after:
             for at, _ in self.ledger.torn(self.after, pair.after, pair.stretches):
                 torn.pop(at, None)
-            for record in self.ledger.whole(self.after, pair.after, [(at, at + 1) for at in sorted(torn)]):
-                if record.records:
-                    torn = {at: count for at, count in torn.items() if not record.position <= at < record.end}
+            places = sorted(torn)
+            for record in self.ledger.whole(self.after, pair.after, [(at, at + 1) for at in places]):
+                inside = places[bisect_left(places, record.position) : bisect_left(places, record.end)]
+                for at in inside if record.records else ():
+                    torn.pop(at, None)
         return sum(torn.values())
 
     def _transactions(self, pairs: Sequence[_Pair]) -> None:

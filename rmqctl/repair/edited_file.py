@@ -91,7 +91,7 @@ class OverlayFile:
 
     def data_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         end = min(end, self._file.size)
-        found = [(max(low, start), min(high, end)) for low, high in self._file.written.spans()]
+        found = [(max(low, start), min(high, end)) for low, high in self._file.written.spans(start, end)]
         if self._source is not None and start < self._file.kept:
             found += list(self._source.data_ranges(start, min(end, self._file.kept)))
         low = high = -1

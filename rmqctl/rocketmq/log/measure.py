@@ -396,6 +396,13 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
+def lie_in(positions: Ints, ranges: Iterable[tuple[int, int]]) -> Flags:
+    """Which of many positions lie in one of the ranges, shape (n,)."""
+    bounds = np.array(merged(ranges), np.int64).reshape(-1, 2)
+    row = np.searchsorted(bounds[:, 0], positions, side="right")
+    return np.asarray((row > 0) & (positions < np.append(bounds[:, 1], 0)[row - 1]))
+
+
 def outermost(source: ByteSource, base: int, stretches: Iterable[tuple[int, int]]) -> Iterator[Found]:
     """Yield the whole records that begin in some parts of a file, ascending; none that lies inside of another.
 
@@ -470,15 +477,28 @@ def _proven(source: ByteSource, start: int, measured: Measured, size: int) -> It
 def _windows(source: ByteSource, base: int, wanted: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Parts of a file in which records may begin that overlap the stretches; holes are left out."""
     done = 0
-    for begin, end in wanted:
-        low = done if begin - done <= _NEAR else max(_in_front(source, base, begin), done)
+    for low, end in _reaches(source, base, wanted):
         for data_from, data_to in source.data_ranges(low, end):
             at = max(data_from - PEEK, low, done)
             while at < min(data_to, end):
                 stop = min(at + _PART, data_to, end)
                 yield at, stop
                 at = done = stop
+
+
+def _reaches(source: ByteSource, base: int, wanted: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Parts of a file in which the records begin that overlap the stretches, ascending; stretches near each other share
+    one, of some windows at most.
+    """
+    low = done = 0
+    for begin, end in wanted:
+        if begin - done > _NEAR or done - low > _PART:
+            if done > low:
+                yield low, done
+            low = done if begin - done <= _NEAR else max(_in_front(source, base, begin), done)
         done = max(done, end)
+    if done > low:
+        yield low, done
 
 
 def _in_front(source: ByteSource, base: int, begin: int) -> int:

@@ -12,6 +12,8 @@ from contextlib import closing
 from hashlib import blake2b
 from typing import Any
 
+import numpy as np
+
 from formats.rocketmq.message import TRANSACTION, decode_record
 from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
 from formats.rocketmq.property_crc import SIZE, property_crc, stored_property_crc
@@ -24,6 +26,7 @@ from rmqctl.repair.edits import Plan
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL
 from rmqctl.rocketmq.index import index_entries
+from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.measure import is_whole_record, records_anywhere
 from rmqctl.rocketmq.log.record import (
     CRC_SPAN,
@@ -40,6 +43,7 @@ from rmqctl.rocketmq.log.record import (
     names_place,
     physical_of,
     record_name,
+    total_size_of,
     variant_of,
 )
 from rmqctl.rocketmq.recovery.outcome import Recovery
@@ -149,7 +153,7 @@ class LogLedger:
             was = source.read_at(record.position, record.size)
         at = record.position
         whole = (r.size for r in self.whole(before, origin, [(at, at + 1)]) if r.position == at)
-        if len(was) != len(now) or next(whole, len(now)) != len(now):
+        if len(was) != len(now) or (total_size_of(was) != len(now) and next(whole, len(now)) != len(now)):
             return ""  # a whole record has the length that it says
         return self._own_proof(was, now, record.home, self.stores[id(before)])
 
@@ -242,10 +246,11 @@ class LogLedger:
         if found.index_deleted:
             kept, _ = _index_after(self.stores[id(before)], earlier)
             made = [name for name in found.index_deleted if before.stat(name) is None]
-            kept |= indexed(self.stores[id(after)], made)
+            kept = np.union1d(kept, indexed(self.stores[id(after)], made))
             left, gone = _index_after(self.stores[id(after)], found)
             log = self._log(self.stores[id(after)])
-            if hidden := sum(log.head(at) is not None for at in kept & gone - left):
+            taken = np.intersect1d(kept, np.setdiff1d(gone, left))
+            if hidden := sum(log.head(int(at)) is not None for at in taken):
                 said.append(f"a start of {release} would delete index files with the keys of {hidden:,} messages")
         if (count := found.undispatched.messages - earlier.undispatched.messages) > 0:
             said.append(f"a start of {release} would keep {number_of(count, 'message')} from consumers")
@@ -306,16 +311,16 @@ def _cut_more(earlier: Recovery, found: Recovery) -> Iterator[str]:
         yield f"a second start of {found.release} would cut {number_of(count, 'message')}"
 
 
-def _index_after(store: RocketMQStore, start: Recovery) -> tuple[set[int], set[int]]:
-    """Return the physical offsets of messages that the index has after a start, and of those that it has no more.
+def _index_after(store: RocketMQStore, start: Recovery) -> tuple[Ints, Ints]:
+    """Return the physical offsets of messages that the index has after a start, and of those that it has no more, both
+    ascending.
 
     What the start dispatches again gets its entries again.
     """
     begin = next((file.base for file in start.log_files if file.name == start.start_file), 0)
     deleted = indexed(store, start.index_deleted)
     stays = indexed(store, [entry.path for entry in index_entries(store) if entry.path not in start.index_deleted])
-    gone = {physical for physical in deleted if physical < begin}
-    return stays | (deleted - gone), gone
+    return np.union1d(stays, deleted[deleted >= begin]), deleted[deleted < begin]
 
 
 def books_of(

@@ -41,9 +41,9 @@ from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.driver import Verification
 from rmqctl.rocketmq.verify.log import LogChecker, LogJoin
+from rmqctl.rocketmq.verify.missing import MissingUnits
 from rmqctl.rocketmq.verify.queues import QueueChecker
 from rmqctl.rocketmq.verify.splits import Split
-from rmqctl.rocketmq.verify.unmatched import Missing
 
 _FEW_BYTES = 3
 _FAR = 1 << 32
@@ -346,7 +346,7 @@ class LogDamage:
     records: dict[int, list[Finding]] = field(default_factory=dict)
     blanks: list[Finding] = field(default_factory=list)
     stale: list[Finding] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
+    missing: MissingUnits = field(default_factory=MissingUnits)
     holes: list[Break] = field(default_factory=list)
     strayed: dict[int, QueueReference] = field(default_factory=dict)
     doubtful: frozenset[int] = frozenset()
@@ -360,11 +360,11 @@ class LogDamage:
     last_time: int = 0
 
     def ranges(self) -> Iterable[Range]:
-        """Ranges of the log of which it matters which units point there."""
+        """Ranges of the log of which it matters which units point there, as to the records of ``missing``."""
         yield from ((g.begin, g.limit) for g in (*self.gaps, *self.misplaced))
         yield from self.stale_ranges()
         yield from ((at, at + 1) for at in {*self.records, *self.strayed, *(c.physical for c in self.unqueued)})
-        yield from ((at, at + 1) for at in {*self.doubtful, *(m.physical for m in self.missing)})
+        yield from ((at, at + 1) for at in self.doubtful)
 
     def stale_ranges(self) -> Iterator[Range]:
         """Where old records lie after the end of the log."""
@@ -502,7 +502,7 @@ def seen(store: RocketMQStore, verification: Verification) -> LogDamage | None:
     return _joined(store, whole, verification.log, verification.missing) if len(whole) == len(sights) else None
 
 
-def _joined(store: RocketMQStore, sights: Iterable[Sight], log: LogJoin, missing: list[Missing]) -> LogDamage:
+def _joined(store: RocketMQStore, sights: Iterable[Sight], log: LogJoin, missing: MissingUnits) -> LogDamage:
     """Join what the splits of a log show, in their order."""
     found, holes = LogDamage(missing=missing), Holes()
     last: Setting | None = None

@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from formats.rocketmq.message import TRANSACTION, decode_record
 from rmqctl.repair.edits import Cut, Overwrite, Quarantine, Step
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.log import LOG_BODY_CRC
 from rmqctl.rocketmq.log.commitlog import log_file_at
-from rmqctl.rocketmq.log.measure import merged, whole_among, whole_records
+from rmqctl.rocketmq.log.measure import lie_in, merged, whole_among, whole_records
 from rmqctl.rocketmq.log.record import SMALLEST, LogReader, names_place, physical_of, record_name
 from rmqctl.rocketmq.repair.damage import SOURCE, Break, Key, LogDamage, LogGap
 from rmqctl.rocketmq.repair.log_repair import LogRepair
@@ -197,7 +199,9 @@ class Whereabouts:
             return at < 0 or physical >= gaps[at].end
 
         records = {at: found for at, found in self.damage.records.items() if at in self.own or is_kept(at)}
-        missing = [m for m in self.damage.missing if m.physical in self.own or is_kept(m.physical)]
+        physical = self.damage.missing.physical
+        is_lost = lie_in(physical, ((gap.begin, gap.end) for gap in gaps)) & ~np.isin(physical, list(self.own))
+        missing = self.damage.missing.where(~is_lost)
         return replace(self.damage, gaps=gaps, records=records, missing=missing)
 
     def _foreign(self, run: LogGap) -> Iterator[LogGap]:

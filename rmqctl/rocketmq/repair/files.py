@@ -282,8 +282,7 @@ class _Filler:
         ranges = [(g.physical_offset or 0, (g.physical_offset or 0) + g.size) for g in gaps]
         self._holes = damage.holes
         beside = [(max(h.after, 0), h.before) for h in self._holes]  # other ranges may be destroyed in the same hole
-        sound = [(m.physical, m.physical + 1) for m in damage.missing]
-        claims = references_into(self.store, [*ranges, *beside, *sound])
+        claims = references_into(self.store, [*ranges, *beside], damage.missing.physical)
         self._claims = claims.without_false(damage.missing, damage.doubtful)
         for gap, (begin, end) in zip(gaps, ranges, strict=True):
             for base in range(begin, end - self.size + 1, self.size):

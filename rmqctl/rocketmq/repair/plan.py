@@ -26,6 +26,7 @@ from rmqctl.rocketmq.findings.derived import (
 )
 from rmqctl.rocketmq.findings.state import FILE_UNREADABLE
 from rmqctl.rocketmq.log.commitlog import log_file_at
+from rmqctl.rocketmq.log.measure import lie_in
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.rebuild.compare import FileDifference
 from rmqctl.rocketmq.recovery.outcome import Recovery
@@ -126,8 +127,9 @@ class LogMender:
     ) -> None:
         ranges = [*damage.ranges(), *((at, at + 1) for at in suspects)]
         log = LogReader(store.log_files)
-        missing = [m for m in damage.missing if not any(r.begin <= m.physical < r.end for r in damage.misplaced)]
-        claims = references_into(store, ranges).without_false(missing, damage.doubtful)
+        is_misplaced = lie_in(damage.missing.physical, ((run.begin, run.end) for run in damage.misplaced))
+        claims = references_into(store, ranges, damage.missing.physical)
+        claims = claims.without_false(damage.missing.where(~is_misplaced), damage.doubtful)
         self.repair = LogRepair(store, damage, claims, log, replica, body_damage, unhealed=way.unhealed)
         self.whereabouts = Whereabouts(self.repair, aside)
         self.suspects, self.way, self.moved = suspects, way, moved

@@ -20,7 +20,7 @@ from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.store.databases import DatabaseDamaged
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
-from rmqctl.rocketmq.verify.unmatched import Missing
+from rmqctl.rocketmq.verify.missing import MissingUnits
 
 LIGHT_QUEUE = "%LMQ%"
 Range = tuple[int, int]
@@ -101,7 +101,7 @@ class QueueReferences:
         """All claims."""
         return [claim for claims in self._at.values() for claim in claims]
 
-    def without_false(self, missing: Iterable[Missing], doubtful: Container[int]) -> QueueReferences:
+    def without_false(self, missing: MissingUnits, doubtful: Container[int]) -> QueueReferences:
         """Return the references without units that contradict the log: a record that stands by itself is the truth.
 
         Such a record keeps its place in its queue, so a unit for that place that points elsewhere is wrong; and so are
@@ -113,7 +113,7 @@ class QueueReferences:
         """
         taken: dict[Place, int] = {}
         wrong: set[Place] = set()
-        for m in missing:
+        for m in missing.where(missing.is_wrong | np.isin(missing.physical, self._starts)):
             if m.actual is not None and (m.physical not in doubtful or not self.at(m.physical)):
                 taken[*m.key, m.offset] = m.physical
             if m.physical not in doubtful:
@@ -144,13 +144,30 @@ def _beside(claim: QueueReference) -> set[Place]:
     return {(topic, queue_id, offset - 1), (topic, queue_id, offset + max(claim.batch, 1))}
 
 
-def references_into(store: RocketMQStore, ranges: Iterable[Range]) -> QueueReferences:
-    """Return the units of all queues that point into the ranges."""
-    found = merged(ranges)
-    if not found:
+def references_into(store: RocketMQStore, ranges: Iterable[Range], records: Ints | None = None) -> QueueReferences:
+    """Return the units of all queues that point into the ranges, or to one of many records, by physical offset."""
+    bounds = np.array(merged(ranges), np.int64).reshape(-1, 2)
+    wanted = _Wanted(bounds[:, 0], bounds[:, 1], np.sort(records) if records is not None else bounds[:0, 0])
+    if not len(bounds) and not len(wanted.records):
         return QueueReferences(())
-    bounds = np.array(found, np.int64)
-    return QueueReferences(_claims(store, bounds[:, 0], bounds[:, 1]))
+    return QueueReferences(_claims(store, wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Places in the log: ranges that do not overlap, and single records, each ascending."""
+
+    begin: Ints
+    end: Ints
+    records: Ints
+
+    def has(self, physical: Ints) -> npt.NDArray[np.bool_]:
+        """Which of many physical offsets are among them."""
+        place = np.searchsorted(self.begin, physical, side="right")
+        found = (place > 0) & (physical < np.append(self.end, 0)[place - 1])
+        row = np.searchsorted(self.records, physical)
+        found |= (row < len(self.records)) & (np.append(self.records, 0)[row] == physical)
+        return np.asarray(found)
 
 
 def leads_to(store: RocketMQStore, place: Place) -> int | None:
@@ -171,24 +188,23 @@ def leads_to(store: RocketMQStore, place: Place) -> int | None:
     return int(unit["physical_offset"][0]) if unit is not None and is_there else None
 
 
-def _claims(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[QueueReference]:
+def _claims(store: RocketMQStore, wanted: _Wanted) -> Iterator[QueueReference]:
     if store.is_rocksdb:
-        yield from _of_database(store, begin, end)
+        yield from _of_database(store, wanted)
         return
     for kind, dtype in ((QUEUES, UNIT), (BATCH_QUEUES, BATCH_UNIT)):
         for queue in queues_of(store.queues(kind), dtype):
             for file in queue.files:
                 for first, units in queue.chunks(file):
-                    yield from _of_chunk(queue, file.name, file.base // dtype.itemsize + first, units, begin, end)
+                    yield from _of_chunk(queue, file.name, file.base // dtype.itemsize + first, units, wanted)
 
 
-def _of_database(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[QueueReference]:
+def _of_database(store: RocketMQStore, wanted: _Wanted) -> Iterator[QueueReference]:
     """Units of a RocksDB database; none where it cannot be opened: the log alone must do then."""
     try:
         with open_queues(store) as database:
             for unit in database.units():
-                place = int(np.searchsorted(begin, unit.physical_offset, side="right")) - 1
-                if place >= 0 and unit.physical_offset < end[place] and unit.size > 0:
+                if unit.size > 0 and wanted.has(np.array([unit.physical_offset]))[0]:
                     yield QueueReference(
                         unit.topic, unit.queue_id, unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code,
                         unit.store_timestamp, 0, f"unit {unit.queue_offset} of {unit.topic}/{unit.queue_id} in RocksDB",
@@ -202,10 +218,9 @@ def _is_filler(queue: Queue, units: Units) -> npt.NDArray[np.bool_]:
     return is_pre_blank(units) if queue.dtype is UNIT else np.zeros(len(units), bool)
 
 
-def _of_chunk(queue: Queue, name: str, first: int, units: Units, begin: Ints, end: Ints) -> Iterator[QueueReference]:
+def _of_chunk(queue: Queue, name: str, first: int, units: Units, wanted: _Wanted) -> Iterator[QueueReference]:
     physical = units["physical_offset"].astype(np.int64)
-    place = np.searchsorted(begin, physical, side="right") - 1
-    hit = queue.valid(units) & ~_is_filler(queue, units) & (place >= 0) & (physical < end[np.maximum(place, 0)])
+    hit = queue.valid(units) & ~_is_filler(queue, units) & wanted.has(physical)
     for row in np.flatnonzero(hit).tolist():
         unit, (topic, queue_id) = units[row], queue.key
         batch = queue.dtype is BATCH_UNIT

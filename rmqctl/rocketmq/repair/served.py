@@ -28,6 +28,8 @@ from rmqctl.text import number_of
 _BLANK = int(Magic.BLANK).to_bytes(4, "big", signed=True)
 _HEAD = 2 * len(_BLANK)
 """Bytes of a blank: its size and its magic."""
+_ENTRIES = 1 << 16
+"""Entries of an index file that are read at once."""
 
 
 def hidden(before: RocketMQStore, after: RocketMQStore, plan: Plan) -> list[str]:
@@ -66,27 +68,40 @@ def _ended(after: RocketMQStore, plan: Plan) -> Iterator[str]:
 
 
 def _without_keys(before: RocketMQStore, after: RocketMQStore, plan: Plan, log: LogReader) -> Iterator[str]:
-    if not any(edit.file.split("/")[0] == INDEX for edit in plan.edits):
+    touched = {edit.file for edit in plan.edits if edit.file.split("/")[0] == INDEX}
+    if not touched:
         return
-    gone = sorted(indexed(before) - indexed(after))
-    if count := sum(_has_key(log, physical) for physical in gone):
+    entries = None if INDEX in touched else touched
+    was = indexed(before, entries)
+    stays = np.zeros(len(was), bool)
+    for found in _entries(after) if len(was) else ():
+        row = np.minimum(np.searchsorted(was, found), len(was) - 1)
+        stays[row[was[row] == found]] = True
+    if count := sum(_has_key(log, int(physical)) for physical in was[~stays]):
         yield f"the index leads to {number_of(count, 'message')} no more"
 
 
-def indexed(store: RocketMQStore, names: Collection[str] | None = None) -> set[int]:
-    """Return the physical offsets to which the index leads, what cannot be read of it left out.
+def indexed(store: RocketMQStore, names: Collection[str] | None = None) -> Ints:
+    """Return the physical offsets to which the index leads, ascending, each once; what cannot be read of it is left
+    out.
 
     Args:
         names: only of these files; None: of all.
     """
-    geometry, found = geometry_of(store), set[int]()
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *_entries(store, names)]))
+
+
+def _entries(store: RocketMQStore, names: Collection[str] | None = None) -> Iterator[Ints]:
+    """Yield the physical offsets of :func:`indexed` piece by piece, each once in a piece."""
+    geometry = geometry_of(store)
     for entry in index_entries(store):
         with suppress(OSError):
             if names is None or entry.path in names:
                 file = IndexFile.open(store.tree, entry, IndexGeometry(geometry.index_slots, geometry.index_entries))
-                found |= set(file.entries(1, file.count)["physical_offset"].tolist())
-                file.close()
-    return found
+                with closing(file):
+                    for first in range(1, file.count + 1, _ENTRIES):
+                        found = file.entries(first, min(_ENTRIES, file.count + 1 - first))
+                        yield np.unique(found["physical_offset"].astype(np.int64))
 
 
 def _has_key(log: LogReader, physical: int) -> bool:

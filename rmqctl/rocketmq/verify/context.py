@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -95,15 +95,21 @@ class LogContext:
         """
         return (self.crashed or self.running) and 0 <= self.dispatched <= physical
 
-    def for_queues(self, reached: int, lacking: Iterable[int]) -> LogContext:
+    def are_undispatched(self, physical: Ints) -> npt.NDArray[np.bool_]:
+        """As :meth:`is_undispatched`, for many records, shape (n,)."""
+        is_late = (self.crashed or self.running) and self.dispatched >= 0
+        found: npt.NDArray[np.bool_] = physical >= self.dispatched if is_late else np.zeros(len(physical), bool)
+        return found
+
+    def for_queues(self, reached: int, lacking: Ints) -> LogContext:
         """Return the context for the queues of one kind: where they have no unit at all of what was dispatched, they
         are gone.
 
         Args:
             reached: physical offset after the last record that has a unit in one of them; -1 without one.
-            lacking: physical offsets of records without a unit.
+            lacking: physical offsets of records without a unit, shape (n,).
         """
-        gone = reached < 0 and any(physical < self.dispatched for physical in lacking)
+        gone = reached < 0 and bool((lacking < self.dispatched).any())
         return replace(self, dispatched=-1) if gone else self
 
     def most_destroyed(self, physical: int) -> int:

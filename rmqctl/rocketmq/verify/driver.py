@@ -28,6 +28,7 @@ from rmqctl.rocketmq.verify import files, index, queues, state
 from rmqctl.rocketmq.verify.causes import with_causes
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, MISPLACING, LogJoin
+from rmqctl.rocketmq.verify.missing import MissingUnits
 from rmqctl.rocketmq.verify.splits import (
     SPLIT_SIZE,
     Job,
@@ -37,7 +38,6 @@ from rmqctl.rocketmq.verify.splits import (
     size_for,
     splits_of,
 )
-from rmqctl.rocketmq.verify.unmatched import Missing
 
 _HEADER = 8
 _ANY = "\U0010ffff"
@@ -106,7 +106,7 @@ class Verification:
         self.store, self.options, self.progress, self.share = forgiving(store), options, progress, share
         self.witness, self.sights = witness, list[Any]()
         self.saw = saw or self.sights.append
-        self.log, self.missing = LogJoin(), list[Missing]()
+        self.log, self.missing = LogJoin(), MissingUnits()
         self.counts: Counter[str] = Counter()
         self.files = self.records = self.messages = self.bytes = 0
         self._chains: list[list[Finding]] | None = None
@@ -250,7 +250,7 @@ class Verification:
     def _learned(self, context: LogContext, said: _Said, across: list[Finding], file_size: int) -> LogContext:
         """Return the context with what the scan has shown."""
         breaks = [f.physical_offset for f in across if f.kind in MISPLACING and f.physical_offset is not None]
-        log, self.log, self.missing = said.log, said.log, list(said.queues.missing)
+        log, self.log, self.missing = said.log, said.log, said.queues.missing
         self.records, self.messages = log.records, log.messages
         lost = lost_ranges(self.store, context.log_files, file_size)
         return replace(

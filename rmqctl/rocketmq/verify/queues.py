@@ -34,6 +34,7 @@ from rmqctl.rocketmq.store.databases import DatabaseDamaged, can_read
 from rmqctl.rocketmq.store.files import LIGHT, QUEUES, QueueFiles, RocketMQStore, StoreFile
 from rmqctl.rocketmq.store.geometry import Geometry
 from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.missing import Key, MissingUnits
 from rmqctl.rocketmq.verify.unit_kinds import (
     BatchClaim,
     BatchMatch,
@@ -42,7 +43,7 @@ from rmqctl.rocketmq.verify.unit_kinds import (
     extension_findings,
     finish_batches,
 )
-from rmqctl.rocketmq.verify.unmatched import ClaimedUnits, FileQueues, Key, Missing, finish_queues
+from rmqctl.rocketmq.verify.unmatched import ClaimedUnits, FileQueues, finish_queues
 
 _MAX_EXT = -(1 << 31) - 1
 _SAMPLE = 64
@@ -63,7 +64,7 @@ class QueuePartial:
     """
 
     claims: dict[Key, ClaimedUnits] = field(default_factory=dict)
-    missing: list[Missing] = field(default_factory=list)
+    missing: MissingUnits = field(default_factory=MissingUnits)
     batches: dict[Key, BatchClaim] = field(default_factory=dict)
     extensions: list[ExtensionProblem] = field(default_factory=list)
 
@@ -73,7 +74,7 @@ class QueuePartial:
             self.claims.setdefault(key, ClaimedUnits()).join(claim)
         for key, batches in other.batches.items():
             self.batches.setdefault(key, BatchClaim()).join(batches)
-        self.missing += other.missing
+        self.missing.join(other.missing)
         self.extensions += other.extensions
 
     @property
@@ -101,7 +102,7 @@ class QueueChecker:
         self._extensions = Extensions(store)
         self._claimed = np.zeros((_CLAIM, 0), np.int64)
         self._claims: dict[int, ClaimedUnits] = {}
-        self._missing: list[Missing] = []
+        self._missing = MissingUnits()
 
     def block(self, found: LogBlock) -> None:
         """Look up the units of a block's records; what is wrong is reported at the end, when the log is known."""
@@ -241,17 +242,13 @@ class QueueChecker:
 
     def _note_missing(self, block: Block, row: Ints, queue: Ints, units: Units, codes: Ints) -> None:
         """Keep the records whose unit is empty or wrong; one that says it lies elsewhere is damaged itself."""
-        names = self._numbers.keys() if len(row) else []
-        for i, r in enumerate(row.tolist()):
-            offset, physical = int(block["queue_offset"][r]), int(block["physical_offset"][r])
-            unit, size = units[i], int(block.total_size[r])
-            if physical != int(block.physical[r]):
-                continue
-            empty = int(unit["size"]) == 0
-            actual, expected = (None, None) if empty else (unit.tolist(), (physical, size, int(codes[i])))
-            self._missing.append(
-                Missing(self._name(names[int(queue[i])]), offset, physical, physical + size, actual, expected)
-            )
+        kept = np.flatnonzero(block["physical_offset"][row] == block.physical[row])
+        if len(kept):
+            row, keys = row[kept], self._numbers.keys()
+            numbers, index = np.unique(queue[kept], return_inverse=True)
+            names = [self._name(keys[number]) for number in numbers.tolist()]
+            place = block["queue_offset"][row], block.physical[row], block.total_size[row]
+            self._missing.add_wrong(names, index, *place, units[kept], codes[kept])
 
     def _dispatched_elsewhere(self, block: Block, pairs: Pairs) -> None:
         """Claims on the queues of INNER_MULTI_DISPATCH (LMQ and others, spec 3.7)."""
@@ -273,7 +270,8 @@ class QueueChecker:
         if int(unit["physical_offset"]) == int(block["physical_offset"][row]) and int(unit["size"]):
             self._claims.setdefault(number, ClaimedUnits()).add(1, offset, offset, end)
         elif int(unit["size"]) == 0:
-            self._missing.append(Missing(self._name(self._numbers.keys()[number]), offset, physical, end))
+            name, size = self._name(self._numbers.keys()[number]), int(block.total_size[row])
+            self._missing.add([name], *(np.array([value]) for value in (0, offset, physical, size)))
 
 
 def finish(
@@ -296,10 +294,10 @@ def finish(
     file_size = geometry.commit_log_file_size
     if store.has_light_database:
         light = {key: claim for key, claim in claims.items() if store.in_database(key[0])}
-        lacking = [m for m in missing if store.in_database(m.key[0])]
+        lacking = missing.of_queues(lambda key: store.in_database(key[0]))
         yield from finish_database(store, light, lacking, context, file_size)
         claims = {key: claim for key, claim in claims.items() if key not in light}
-        missing = [m for m in missing if not store.in_database(m.key[0])]
+        missing = missing.of_queues(lambda key: not store.in_database(key[0]))
     yield from finish_queues(store, FileQueues(store, listed, claims, context), claims, missing, context, file_size)
     yield from extension_findings(said.extensions, context)
     yield from finish_batches(store, said.batches, context)
@@ -364,7 +362,7 @@ class DatabaseQueue(Queue):
 
 
 def finish_database(
-    store: RocketMQStore, claims: dict[Key, ClaimedUnits], missing: list[Missing], context: LogContext, file_size: int
+    store: RocketMQStore, claims: dict[Key, ClaimedUnits], missing: MissingUnits, context: LogContext, file_size: int
 ) -> Iterator[Finding]:
     """Yield findings of the queues that are read from the database, and of records without a unit; none without the
     extra.

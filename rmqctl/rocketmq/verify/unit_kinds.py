@@ -49,7 +49,8 @@ from rmqctl.rocketmq.store.files import (
     sequence,
 )
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.unmatched import ClaimedUnits, Key
+from rmqctl.rocketmq.verify.missing import Key
+from rmqctl.rocketmq.verify.unmatched import ClaimedUnits
 
 _HEAD = plan_of(ConsumeQueueExtUnit).runs[0]
 Wrong = tuple[int, int, str]
@@ -323,7 +324,9 @@ def finish_batches(store: RocketMQStore, claims: Mapping[Key, BatchClaim], conte
     """Batch queues that do not come out even with the batches of the log."""
     left, homes = dict(claims), set()
     reached = max((claimed.dispatched for claimed in claims.values()), default=-1)
-    context = context.for_queues(reached, (b.physical_offset for c in claims.values() for b in c.unmatched))
+    context = context.for_queues(
+        reached, np.array([b.physical_offset for c in claims.values() for b in c.unmatched], np.int64)
+    )
     with LogReader(context.log_files) as log:
         for queue in queues_of(store.queues(BATCH_QUEUES), BATCH_UNIT):
             claimed = left.pop(queue.key, BatchClaim())

@@ -7,9 +7,9 @@ many at a time.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +44,9 @@ from rmqctl.rocketmq.store.files import (
     refusals_of,
 )
 from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.missing import Flags, Key, Missing, MissingUnits
 from rmqctl.text import number_of
 
-Key = tuple[str, int]
 _SMALL = 1 << 14
 _UNIT = UNIT.itemsize
 _AT_ONCE = 256
@@ -170,24 +170,8 @@ def _sums(flags: npt.NDArray[np.bool_], ends: Ints) -> list[int]:
 OpenQueues = Callable[[Collection[Key]], Iterator[Queue]]
 """Opens the queues that must be looked at, given those of which the log misses units."""
 _SIZE = UNIT.itemsize
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A record whose unit is not there, or wrong.
-
-    Attributes:
-        offset: its queue offset; physical, end: where the record lies in the log.
-        actual: the unit found there (offset, size, tags code), None when it is empty.
-        expected: the unit it should be, where ``actual`` is not None.
-    """
-
-    key: Key
-    offset: int
-    physical: int
-    end: int
-    actual: tuple[int, int, int] | None = None
-    expected: tuple[int, int, int] | None = None
+_FARTHEST = (1 << 62) // _SIZE
+"""Queue offset from which on there are no files; damaged records may name any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +198,7 @@ def finish_queues(
     store: RocketMQStore,
     queues: OpenQueues,
     claims: dict[Key, ClaimedUnits],
-    missing: list[Missing],
+    missing: MissingUnits,
     context: LogContext,
     file_size: int,
 ) -> Iterator[Finding]:
@@ -224,13 +208,11 @@ def finish_queues(
         queues: opens them.
         file_size: what a file of the log should have, bytes.
     """
-    lacking: dict[Key, list[Missing]] = defaultdict(list)
-    for m in missing:
-        explained = m.actual is not None and context.is_damaged(m.physical, m.end)
-        if not explained and m.physical not in context.misplaced:
-            lacking[m.key].append(m)
+    explained = missing.is_wrong & context.are_damaged(missing.physical, missing.end)
+    missing = missing.where(~(explained | np.isin(missing.physical, list(context.misplaced))))
+    lacking = missing.by_queue()
     reached = max((claim.end for claim in claims.values()), default=-1)
-    context = context.for_queues(reached, (m.physical for records in lacking.values() for m in records))
+    context = context.for_queues(reached, missing.physical)
     beyond, before, refusals = -1, -1, refusals_of(store.tree)
     homes: set[Key] = set()
     for queue in queues(lacking):
@@ -240,7 +222,7 @@ def finish_queues(
             homes.add(home)
             yield misnamed_queue(queue, home)
             continue
-        known = _readable(lacking.pop(queue.key, []), [f for f in queue.files if f.name in refusals])
+        known = _readable(lacking.pop(queue.key, MissingUnits()), [f for f in queue.files if f.name in refusals])
         rest = _QueueAgainstClaims(queue, claims.get(queue.key, ClaimedUnits()), known, context)
         yield from rest.findings()
         beyond = max(beyond, rest.beyond)
@@ -260,20 +242,29 @@ def _home(queue: Queue, context: LogContext) -> Key | None:
         return queue_home(queue, log)
 
 
-def _readable(missing: list[Missing], unread: list[StoreFile]) -> list[Missing]:
+def _readable(missing: MissingUnits, unread: list[StoreFile]) -> MissingUnits:
     """Without records whose unit lies in a file that could not be read: that has been said."""
-    return [m for m in missing if not any(f.base <= m.offset * _SIZE < f.base + f.size for f in unread)]
+    return missing.where(~_lie_in(missing, unread)) if unread else missing
 
 
-def _no_queue(store: RocketMQStore, key: Key, records: list[Missing], context: LogContext) -> Finding:
+def _lie_in(missing: MissingUnits, files: list[StoreFile]) -> Flags:
+    """Which records have the place of their unit in one of some files of a queue."""
+    place = np.minimum(missing.offset, _FARTHEST) * _SIZE
+    begin, size = (np.array([getattr(f, name) for f in files], np.int64) for name in ("base", "size"))
+    order = np.argsort(begin)
+    row = np.searchsorted(begin[order], place, side="right")
+    return np.asarray((row > 0) & (place < np.append(begin + size, 0)[np.append(order, -1)[row - 1]]))
+
+
+def _no_queue(store: RocketMQStore, key: Key, records: MissingUnits, context: LogContext) -> Finding:
     """Report a queue that the log knows and no directory holds; of RocksDB queues a kill takes all that was in
     memory.
     """
     rocksdb = store.in_database(key[0])
-    late = (context.crashed and rocksdb) or all(context.is_undispatched(m.physical) for m in records)
+    late = (context.crashed and rocksdb) or bool(context.are_undispatched(records.physical).all())
     kind = QUEUE_UNDISPATCHED if late else QUEUE_MISSING
     expired = Severity.NOTE if rocksdb and not late and _is_lite(key[0]) else None
-    low, high = min(m.offset for m in records), max(m.offset for m in records)
+    low, high = int(records.offset.min()), int(records.offset.max())
     message = (
         f"{number_of(len(records), 'message')} of the log, queue offsets {low} to {high}, and no "
         f"{'unit in RocksDB' if rocksdb else 'queue file'} for them"
@@ -324,13 +315,17 @@ _REASONS = {
 }
 
 
+_KINDS = (QUEUE_UNIT_MISMATCH, QUEUE_UNDISPATCHED, QUEUE_HOLE, QUEUE_MISSING_UNITS)
+"""Of a record without a right unit."""
+
+
 class _QueueAgainstClaims:
     """One queue against what was claimed of it."""
 
-    def __init__(self, queue: Queue, claim: ClaimedUnits, missing: list[Missing], context: LogContext) -> None:
+    def __init__(self, queue: Queue, claim: ClaimedUnits, missing: MissingUnits, context: LogContext) -> None:
         self.queue, self.claim, self.missing, self.context = queue, claim, missing, context
         self.beyond, self.unexpired = -1, -1
-        self._wrong = {m.offset for m in missing if m.actual is not None}
+        self._wrong = set(missing.offset[missing.is_wrong].tolist())
 
     def findings(self) -> Iterator[Finding]:
         live = expired = 0
@@ -466,48 +461,42 @@ class _QueueAgainstClaims:
 
     def _missing(self) -> Iterator[Finding]:
         """Yield runs of records without a right unit, split where the queue's files end."""
-        marked = [(m, self._kind_of(m)) for m in sorted(self.missing, key=lambda m: m.offset)]
-        size = self._file_units()
-        run: list[Missing] = []
-        kind: FindingKind | None = None
-        for m, own in marked:
-            if run and (own is not kind or m.offset != run[-1].offset + 1 or m.offset % size == 0):
-                yield self._missing_run(run, kind or own)
-                run = []
-            run, kind = [*run, m], own
-        if run and kind is not None:
-            yield self._missing_run(run, kind)
+        if not len(self.missing):
+            return
+        missing, size = self.missing.by_offset(), self._file_units()
+        offset, kinds = missing.offset, self._kinds_of(missing)
+        goes_on = (np.diff(offset) == 1) & (kinds[1:] == kinds[:-1]) & (offset[1:] % size != 0)
+        bounds = [0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(missing)]
+        for first, stop in pairwise(bounds):
+            yield self._missing_run(missing[first], stop - first, _KINDS[kinds[first]])
 
     def _file_units(self) -> int:
         sizes = [f.size for f in self.queue.files]
         return max(max(sizes, key=sizes.count) // _SIZE, 1)
 
-    def _kind_of(self, m: Missing) -> FindingKind:
-        if m.actual is not None:
-            return QUEUE_UNIT_MISMATCH
-        if self.context.is_undispatched(m.physical):
-            return QUEUE_UNDISPATCHED
-        has_file = any(f.base <= m.offset * _SIZE < f.base + f.size for f in self.queue.files)
-        if has_file and m.offset < self.claim.high:
-            return QUEUE_HOLE
-        return QUEUE_MISSING_UNITS
+    def _kinds_of(self, missing: MissingUnits) -> Ints:
+        """Return which of the kinds of missing units each is."""
+        late, is_inside = self.context.are_undispatched(missing.physical), missing.offset < self.claim.high
+        is_hole = is_inside & _lie_in(missing, self.queue.files)
+        found: Ints = np.select([missing.is_wrong, late, is_hole], [0, 1, 2], 3)
+        return found
 
-    def _missing_run(self, run: list[Missing], kind: FindingKind) -> Finding:
-        first, size = run[0], self._file_units()
+    def _missing_run(self, first: Missing, count: int, kind: FindingKind) -> Finding:
+        size = self._file_units()
         base = first.offset // size * size * _SIZE
         name = self.queue.file_name(base)
-        what = f"{len(run)} records have" if len(run) > 1 else "a record has"
+        what = f"{count} records have" if count > 1 else "a record has"
         if kind is QUEUE_UNIT_MISMATCH and first.actual and first.expected:
             message = (
                 f"the record at {first.physical} wants (offset, size, tags code) {first.expected}, found {first.actual}"
             )
-            message += f"; {len(run) - 1} more units behind it" if len(run) > 1 else ""
+            message += f"; {count - 1} more units behind it" if count > 1 else ""
         else:
             message = f"{what} no unit here, from queue offset {first.offset} (record at {first.physical}) on"
         found = self._finding(
-            kind, name, first.offset % size * _SIZE, len(run) * _SIZE, message, first.offset, first.physical
+            kind, name, first.offset % size * _SIZE, count * _SIZE, message, first.offset, first.physical
         )
-        return replace(found, messages=len(run))
+        return replace(found, messages=count)
 
     def _finding(
         self,
