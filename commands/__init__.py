@@ -41,6 +41,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("commands.trace", "The life of one message: each step with its evidence, and what became of it."),
     "offsets": ("commands.offsets", "Positions of consumer groups: shown, set, copied, clamped, merged, by plan."),
     "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
+    "preflight": (
+        "commands.preflight",
+        "What a start of another release would refuse, lose, ignore, and the way back.",
+    ),
     "repair": ("commands.repair", "Mend what is damaged with the least loss, by a plan that can be taken back."),
     "rebuild": ("commands.rebuild", "Queues, index and checkpoint made from the log."),
     "salvage": ("commands.salvage", "Every readable message into a new store that brokers start on."),

@@ -289,6 +289,26 @@ class Recover(Question[Proposal]):
 
 
 @dataclass(frozen=True, slots=True)
+class Preflight(Question[Answer]):
+    """See :meth:`rmqctl.store.Store.preflight`."""
+
+    verb: ClassVar[str] = "preflight"
+    to: Release
+    conf: Path | None = None
+
+    def checked(self, family: str, kind: str, known: Callable[[Release | None], Release | None]) -> Self:
+        """Return the question with a release whose rules are known.
+
+        Raises:
+            WrongUsage: it is none of the family's.
+        """
+        try:
+            return replace(self, to=known(self.to) or self.to)
+        except WrongUsage as error:
+            raise WrongUsage("--to", error.reason) from None
+
+
+@dataclass(frozen=True, slots=True)
 class Repair(Question[Proposal]):
     """See :meth:`rmqctl.store.Store.repair`."""
 

@@ -461,6 +461,15 @@ class Store(Asked):
         """
         return self.ask(questions.Recover(as_release, plan, list_lost, compare, processes, leader, intent))
 
+    def preflight(self, to: Release, *, conf: Path | None = None) -> Answer:
+        """Say what a start of another release does to the store: its verdict, what it does not read, what to do first,
+        whether the release shown can come back, and how long the start takes. "No" where it loses something.
+
+        Args:
+            conf: the settings that the broker is to have; None: those that files show.
+        """
+        return self.ask(questions.Preflight(to, conf))
+
     def repair(
         self,
         *,

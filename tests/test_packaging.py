@@ -46,7 +46,7 @@ def test_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> No
         str(file.relative_to(ROOT))
         for package in ("formats", "rmqctl", "commands")
         for file in (ROOT / package).rglob("*")
-        if file.suffix in {".py", ".typed"} and "__pycache__" not in file.parts
+        if (file.suffix in {".py", ".typed"} or file.name == "settings.txt") and "__pycache__" not in file.parts
     }
     report = ROOT / "rmqctl" / "report"
     expected |= {str(file.relative_to(ROOT)) for file in (report / "schema.json", *(report / "parts").iterdir())}

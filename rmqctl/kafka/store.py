@@ -222,6 +222,11 @@ class KafkaStore(_Family, Store):
 
         return tracing.trace(self.replicas, asked, self.settings)
 
+    def answer_preflight(self, asked: questions.Preflight) -> Answer:
+        from rmqctl.kafka.verbs.preflight import preflight
+
+        return preflight(self._now().replicas, self.settings, asked)
+
     # --- changing, by plan --------------------------------------------------------------------------
 
     def answer_recover(self, asked: questions.Recover) -> Proposal:

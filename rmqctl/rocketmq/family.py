@@ -202,6 +202,11 @@ class RocketMQ(_Family, Store):
 
         return tracing.trace(self.files, asked)
 
+    def answer_preflight(self, asked: questions.Preflight) -> Answer:
+        from rmqctl.rocketmq.verbs.preflight import preflight
+
+        return preflight(self._now(), asked)
+
     # --- changing, by plan --------------------------------------------------------------------------
 
     def answer_recover(self, asked: questions.Recover) -> Proposal:

@@ -136,7 +136,7 @@ _OF_OTHERS = (
 @pytest.mark.parametrize(
     ("verb", "own", "others"),
     [
-        ("recover", 104, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")),
+        ("recover", 106, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")),
         ("verify", 135, ("rmqctl.rocketmq.verify.databases",)),
     ],
 )

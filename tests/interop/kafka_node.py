@@ -19,6 +19,8 @@ PROJECT = Path(__file__).parent / "kafka"
 RELEASES = ("4.3.1", "3.9.2")
 SHARES = Release(4, 2, 0)
 """The first release whose share groups are meant for use."""
+TOOLS = Release(3, 9, 0)
+"""From here on the tools are asked for, too."""
 _PATIENCE = 120
 _STARTED = "Kafka Server started"
 _QUICK: dict[str, object] = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 300}
@@ -26,15 +28,22 @@ _QUICK: dict[str, object] = {"broker.session.timeout.ms": 3000, "broker.heartbea
 
 
 @cache
-def class_path(release: str, work: Path) -> str:
-    """The jars of a release, fetched by Maven, and the client compiled against them."""
-    project, classes = work / f"kafka-{release}", work / f"kafka-{release}-classes"
+def jars_of(release: str, work: Path) -> str:
+    """The jars of a release, fetched by Maven; its tools, too, where they have jars of their own."""
+    project = work / f"kafka-{release}"
     project.mkdir(parents=True)
-    classes.mkdir()
     shutil.copy(PROJECT / "pom.xml", project)
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={project}/cp.txt"]
-    subprocess.run(["mvn", "-q", "-B", f"-Dkafka.version={release}", *goal], cwd=project, check=True)
-    jars = (project / "cp.txt").read_text("utf-8").strip()
+    alone = [] if Release.parse(release) >= TOOLS else ["-Dkafka.alone=true"]
+    subprocess.run(["mvn", "-q", "-B", f"-Dkafka.version={release}", *alone, *goal], cwd=project, check=True)
+    return (project / "cp.txt").read_text("utf-8").strip()
+
+
+@cache
+def class_path(release: str, work: Path) -> str:
+    """The jars of a release, and the client compiled against them."""
+    jars, classes = jars_of(release, work), work / f"kafka-{release}-classes"
+    classes.mkdir()
     names = ("Client", "Brokers", *(("ShareClient",) if Release.parse(release) >= SHARES else ()))
     sources = [str(PROJECT / f"{name}.java") for name in names]
     subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", jars, *sources], check=True)

@@ -28,7 +28,12 @@ KNOWN: Mapping[tuple[int, int], int] = {
 """The newest patch of each series whose rules are known; of a release with four numbers the first three count."""
 METADATA_VERSION = "metadata.version"
 FEATURES: Mapping[Release, Mapping[str, tuple[int, int]]] = {
+    Release(3, 3, 2): {METADATA_VERSION: (1, 7)},
     Release(3, 9, 2): {METADATA_VERSION: (1, 21), "kraft.version": (0, 1)},
+    Release(4, 0, 0): {
+        METADATA_VERSION: (7, 25), "eligible.leader.replicas.version": (0, 1), "group.version": (0, 1),
+        "kraft.version": (0, 1), "transaction.version": (0, 2),
+    },
     Release(4, 3, 1): {
         METADATA_VERSION: (7, 30), "eligible.leader.replicas.version": (0, 1), "group.version": (0, 1),
         "kraft.version": (0, 1), "share.version": (0, 1), "streams.version": (0, 1), "transaction.version": (0, 2),
@@ -52,15 +57,23 @@ def known_release(release: Release | None) -> Release | None:
     return None if release is None else release.among(KNOWN, "Kafka")
 
 
+def features_of_release(release: Release) -> Mapping[str, tuple[int, int]]:
+    """Return lowest and highest level of each feature that a release supports: of the one whose jars were asked in its
+    series, else of ``metadata.version`` alone.
+    """
+    asked = [known for known in FEATURES if known[:2] == release[:2]]
+    return FEATURES[asked[0]] if asked else {METADATA_VERSION: _metadata_versions(release)}
+
+
 def unsupported(features: Mapping[str, int], release: Release) -> str:
     """Return why a release does not start with levels of features, one phrase; "" where it does, or nobody knows.
 
     A broker that reads a level which it does not support ends (``FeaturesPublisher``, ``MetadataVersion``).
     """
-    asked = FEATURES.get(release, {METADATA_VERSION: _metadata_versions(release)})
+    asked = features_of_release(release)
     for name, level in features.items():
         if name not in asked:
-            if level and release in FEATURES:
+            if level and any(known[:2] == release[:2] for known in FEATURES):
                 return f"feature {name} has level {level}, and {release} does not know it"
             continue
         lowest, highest = asked[name]

@@ -8,15 +8,16 @@ from functools import cached_property
 
 from formats.kafka.checkpoint import OffsetCheckpoint, parse_offsets
 from formats.kafka.directory_files import MetaProperties, parse_partition_metadata
+from rmqctl.foresight import Effect, Statement
 from rmqctl.kafka.directory.directory import LogFile, Partition
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, REMOTE_CACHE, DirectoryState, FileKind
-from rmqctl.kafka.directory.releases import unsupported
 from rmqctl.kafka.loading.checkpoints import read_text
 from rmqctl.kafka.loading.files import Changes, StartFails
 from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.loading.load import LoadedPartition
 from rmqctl.kafka.loading.loads import Loads
 from rmqctl.kafka.recovery.losses import Lost, held_by, lost_of
+from rmqctl.kafka.state.parts import refused_settings, unread_parts
 from rmqctl.kafka.state.replicas import Replicas, conflicts, lacks_metadata, unknown_node
 from rmqctl.release import Release
 from rmqctl.text import number_of
@@ -77,6 +78,7 @@ class Recovery:
         offline: a directory goes offline.
         unknown: why it cannot be known which partitions it serves, one phrase; "" where it can.
         partitions: in the order of their names; empty where it does not start.
+        unread: parts of the directories that the release does not know.
     """
 
     release: Release
@@ -85,6 +87,7 @@ class Recovery:
     starts: bool = True
     unknown: str = ""
     partitions: list[RecoveredPartition] = field(default_factory=list)
+    unread: list[Statement] = field(default_factory=list)
 
     @property
     def lost_records(self) -> int:
@@ -93,7 +96,8 @@ class Recovery:
     @property
     def is_harmless(self) -> bool:
         """Whether the broker starts, loses nothing, and serves every partition as before."""
-        return self.starts and not (self.offline or self.unknown or self.lost_records or self.hidden)
+        unharmed = not (self.offline or self.unknown or self.lost_records or self.hidden)
+        return self.starts and unharmed and not any(part.harms for part in self.unread)
 
     @property
     def hidden(self) -> list[RecoveredPartition]:
@@ -121,6 +125,8 @@ class Recovery:
                 f"take {count} with {records} of {of} out of service, as -stray, the first {hidden[0].key}: "
                 f"{hidden[0].stray}"
             )
+        if without := [part.about for part in self.unread if part.harms]:
+            found.append(f"do without {', '.join(without)}")
         known = f"{broker} {' and '.join(found)}" if found else ""
         if not self.unknown:
             return known
@@ -151,11 +157,17 @@ def recover(
         only: directories of the partitions to load, and the metadata log, as if no others were there; None: all.
     """
     release = release or replicas.release
-    found = Recovery(release)
+    found = Recovery(release, unread=list(unread_parts(replicas, release)))
     live = 0
     try:
         _check_identity(replicas, release)
-        _check_features(replicas, release)
+        if why := refused_settings(replicas, release, replicas.settings if settings is None else settings):
+            raise StartFails(why)
+        _check_metadata(replicas)
+        for part in found.unread:
+            if part.effect is Effect.REFUSES:
+                raise StartFails(part.message)
+        _check_nodes(replicas)
         _check_names(replicas)
         for directory, identity in zip(replicas.directories, replicas.identities, strict=True):
             try:
@@ -198,21 +210,20 @@ def _check_identity(replicas: Replicas, release: Release) -> None:
         raise StartFails(f"{directory.root}/meta.properties cannot be used: {why}")
 
 
-def _check_features(replicas: Replicas, release: Release) -> None:
-    """Hold the levels that the cluster has settled on against those of a release, and its nodes against this one.
-
-    A snapshot of the metadata that cannot be applied ends a controller, and what it said of features is not known.
+def _check_metadata(replicas: Replicas) -> None:
+    """Hold the metadata to what a controller reads: one that cannot apply a snapshot ends, and nobody knows what the
+    snapshot said of features.
     """
     image = replicas.image
-    if image is None:
-        return
-    for problem in image.problems:
-        if problem.file == image.snapshot:
+    for problem in () if image is None else image.problems:
+        if image is not None and problem.file == image.snapshot:
             raise StartFails(f"snapshot {problem.file} of the metadata cannot be loaded: {problem.message}")
-    if why := unsupported(image.features, release):
-        raise StartFails(why)
+
+
+def _check_nodes(replicas: Replicas) -> None:
+    """Hold the nodes that the cluster knows against this one."""
     for directory in replicas.directories:
-        if why := unknown_node(directory, image):
+        if why := unknown_node(directory, replicas.image):
             raise StartFails(f"meta.properties has {why}")
 
 

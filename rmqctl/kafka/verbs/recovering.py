@@ -186,6 +186,7 @@ def summary(found: Recovery) -> Row:
             "bytes": sum(partition.hidden.bytes for partition in found.partitions),
         },
         "unknown": found.unknown or None,
+        **({"unread": [part.row() for part in found.unread]} if found.unread and found.starts else {}),
     }
 
 
@@ -234,7 +235,7 @@ def comparison(found: Recovery) -> Row:
         "changed_files": sum(len(change.changed) for change in changes),
         "strays": sum(partition.is_stray for partition in found.partitions),
         "lost_records": found.lost_records,
-        "error": found.error or found.unknown or None,
+        "error": found.error or found.unknown or ", ".join(part.about for part in found.unread if part.harms) or None,
     }
 
 
@@ -288,6 +289,9 @@ def _sentences(found: Recovery) -> Iterator[str]:
         yield f"Of the logs it cuts {loss if found.lost_records else 'nothing'}{hides}"
     else:
         yield f"{broker} starts{',' if hides else ' and'} loses {loss if found.lost_records else 'nothing'}{hides}"
+    for part in found.unread:
+        if part.harms:
+            yield f"It does without {part.about}: {part.message}"
     for partition in found.partitions:
         stop = partition.loaded.stopped_by
         if stop is not None:

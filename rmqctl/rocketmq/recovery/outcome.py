@@ -13,6 +13,7 @@ from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.findings import Finding
+    from rmqctl.foresight import Statement
     from rmqctl.release import Release
     from rmqctl.rocketmq.recovery.databases import DatabaseStart
     from rmqctl.rocketmq.recovery.images import CutFile, IndexImage, QueueImage
@@ -99,6 +100,7 @@ class Recovery:
         emptied: databases in whose place the start makes empty ones, deleting their tables.
         unknown_topics: topics with messages that the configuration does not name: the broker serves none of them.
         second: what the start after that one cuts; None where it finds what this one leaves.
+        unread: parts of the store that the release does not know.
     """
 
     release: Release
@@ -131,6 +133,7 @@ class Recovery:
     emptied: list[str] = field(default_factory=list)
     unknown_topics: list[str] = field(default_factory=list)
     second: SecondStart | None = None
+    unread: list[Statement] = field(default_factory=list)
 
     @property
     def starts(self) -> bool:
@@ -143,7 +146,13 @@ class Recovery:
         does the start after it cut the log.
         """
         whole = self.missing is None and not self.emptied and not self.unknown_topics and self.second is None
+        whole = whole and not self.unread_harms
         return self.starts and whole and not self.lost and not self.undispatched.messages and not self.shifts()
+
+    @property
+    def unread_harms(self) -> list[Statement]:
+        """Parts that the release does not know, and without which something is missed."""
+        return [part for part in self.unread if part.harms]
 
     def harm(self, of: str) -> str:
         """What the start changes for the worse, one phrase; "" where it is harmless.
@@ -172,6 +181,8 @@ class Recovery:
             )
         if self.unknown_topics:
             found.append(f"serve nothing of topics that its configuration does not name: {_some(self.unknown_topics)}")
+        if harms := self.unread_harms:
+            found.append(f"do without {_some([part.about for part in harms])}")
         if self.emptied:
             found.append(f"make empty databases in the place of {_some(self.emptied)}")
         return f"{broker} {', '.join(found)}" if found else ""
@@ -239,6 +250,7 @@ def document(found: Recovery) -> Row:
         **({"renumbered": found.shifts()} if found.shifts() else {}),
         **({"unknown_topics": found.unknown_topics} if found.unknown_topics else {}),
         **({"second_start": _second(found.second)} if found.second is not None else {}),
+        **({"unread": [part.row() for part in found.unread]} if found.unread and found.starts else {}),
         "redispatched": {"messages": found.redispatched, "index_keys": found.index_keys},
         **({"databases": [start.row() for start in found.databases]} if found.databases else {}),
         "queues": {f"{t}/{q}": {"min_offset": low, "max_offset": high} for t, q, low, high in found.ranges()},
@@ -310,6 +322,7 @@ def comparison(found: Recovery) -> Row:
         "lost_messages": len(found.lost),
         "lost_later": len(found.second.lost) if found.second is not None else 0,
         "undispatched": found.undispatched.messages,
+        "does_without": len(found.unread_harms),
         "deleted_files": len(found.deleted) if found.starts else 0,
         "index_deleted": len(found.index_deleted),
         "redispatched": found.redispatched,
@@ -345,6 +358,8 @@ def sentences(found: Recovery) -> Iterator[str]:
     yield from _losses(found)
     if found.unknown_topics:
         yield f"  SERVES NOTHING of topics that its configuration does not name: {', '.join(found.unknown_topics)}"
+    for part in found.unread_harms:
+        yield f"  DOES WITHOUT {part.about}: {part.message}"
     for queue, shift in found.shifts().items():
         yield (
             f"  NUMBERS {number_of(shift['messages'], 'message')} of queue {queue} WRONG: {shift['stated']} becomes "

@@ -52,6 +52,7 @@ from rmqctl.rocketmq.recovery.proof import (
 )
 from rmqctl.rocketmq.recovery.rules import Loaded, LoadFailure, RecoveryRules, load_store, unknown_topics
 from rmqctl.rocketmq.state.config import read_checkpoint
+from rmqctl.rocketmq.state.parts import as_read_by, unread_parts
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, lost_current
 from rmqctl.rocketmq.store.files import (
@@ -121,12 +122,14 @@ class Replay:
         self, store: RocketMQStore, release: Release | None = None, *, index: bool = False, databases: bool = False
     ) -> None:
         release = release or release_range(store).highest
-        self.store, self.rules = store, RecoveryRules.of(release)
+        unread = list(unread_parts(store, release))
+        self.store = store = as_read_by(store, release)
+        self.rules = RecoveryRules.of(release)
         self.geometry = geometry_of(store)
         self.dispatch_rules = DispatchRules.of(store, release, starting=True)
         found = read_checkpoint(store)
         self.checkpoint = found[0] if found else dict.fromkeys(_FIELDS, 0)
-        self.result = Recovery(release, normal=not store.has_abort)
+        self.result = Recovery(release, normal=not store.has_abort, unread=unread)
         self.images: dict[tuple[str, str, int], QueueImage] = {}
         self.index_end, self.builds_index, self.finds_databases = 0, index, databases
         self.database_end: int | None = None
@@ -214,7 +217,9 @@ class Replay:
 
     def _recover_queues(self, loaded: Loaded) -> None:
         places = QUEUES, SEPARATE_QUEUES
-        if all(holds_current(self.store.tree, path) for path in places):  # RocksDBConsumeQueueStore
+        if not self.store.unread & {*places} and all(
+            holds_current(self.store.tree, path) for path in places
+        ):  # RocksDBConsumeQueueStore
             raise LoadFailure(f"{QUEUES} and {SEPARATE_QUEUES} both hold a database of queues: incompatible settings")
         settings = self.store.settings
         twice = flag(settings, "rocksdbCQDoubleWriteEnable", default=False) and self.rules.release >= _LIGHT_INSIDE

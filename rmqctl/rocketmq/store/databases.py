@@ -140,8 +140,8 @@ class Database:
 
 
 def has_database(store: RocketMQStore, path: str) -> bool:
-    """Whether a database lies at a path of the store."""
-    return holds_database(store.tree, path)
+    """Whether a database lies at a path of the store, and who reads it knows of it."""
+    return path not in store.unread and holds_database(store.tree, path)
 
 
 def lost_current(store: RocketMQStore, path: str) -> str:

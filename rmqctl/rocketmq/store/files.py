@@ -161,12 +161,14 @@ class RocketMQStore:
         log_trees: directories that hold the commit log, each with the name to show for it.
         selection: path inside the store that the user pointed at, "" for all of it.
         settings: broker.conf, empty when none was given.
+        unread: databases of RocksDB that count as not there: whoever reads the store does not know them.
     """
 
     tree: Tree
     log_trees: list[tuple[str, Tree]]
     selection: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
 
     @property
     def root(self) -> str:
@@ -203,6 +205,13 @@ class RocketMQStore:
         made.__dict__["_log"] = sorted(files, key=lambda f: (f.base, f.name)), self.log_strays
         return made
 
+    def without(self, databases: frozenset[str]) -> RocketMQStore:
+        """Return the store as one in which some databases of RocksDB are not there."""
+        made = replace(self, unread=self.unread | databases)
+        if "_log" in self.__dict__:
+            made.__dict__["_log"] = self._log
+        return made
+
     def queues(self, kind: str = QUEUES) -> Iterator[QueueFiles]:
         """Queues of a kind by topic and id; names that are no queue id are left out."""
         for topic in self.tree.entries(kind, sizes=False):
@@ -237,7 +246,8 @@ class RocketMQStore:
 
         A broker that finds a database in both directories does not start.
         """
-        places = [path for path in (SEPARATE_QUEUES, QUEUES) if holds_database(self.tree, path)]
+        wanted = [path for path in (SEPARATE_QUEUES, QUEUES) if path not in self.unread]
+        places = [path for path in wanted if holds_database(self.tree, path)]
         return next((path for path in places if holds_current(self.tree, path)), next(iter(places), None))
 
     @property

@@ -109,9 +109,14 @@ def _compare(store: RocketMQStore, answer: Proposal, processes: int) -> None:
     rows = [outcome.comparison(start) for start in starts]
     answer.rows, answer.is_no = rows, not all(start.is_harmless for start in starts)
     empty = {key for key in ("undispatched", "lost_later") if not any(row[key] for row in rows)}
-    if empty:
-        shown = [{key: value for key, value in row.items() if key not in empty} for row in rows]
-        answer.sections = lambda: [Section(rows=shown)]
+    left_out = {"does_without", *empty}
+    shown = [{key: value for key, value in row.items() if key not in left_out} for row in rows]
+    without: dict[str, list[str]] = {}
+    for start in starts:
+        if names := ", ".join(part.about for part in start.unread_harms):
+            without.setdefault(names, []).append(str(start.release))
+    below = [f"{', '.join(releases)} would do without {names}" for names, releases in without.items()]
+    answer.sections = lambda: [Section(rows=shown), Section(lines=below, folds=True)]
 
 
 def refusal_of(missing: Finding) -> Refused:

@@ -6,18 +6,26 @@ import java.util.TreeMap;
 public final class FeatureRanges {
     public static void main(String[] args) throws Exception {
         Class<?> features = Class.forName("org.apache.kafka.controller.QuorumFeatures");
-        Method supported;
+        Object supported;
         try {
-            supported = features.getMethod("defaultSupportedFeatureMap", boolean.class);
+            supported = features.getMethod("defaultSupportedFeatureMap", boolean.class).invoke(null, false);
         } catch (NoSuchMethodException before40) {
-            supported = features.getMethod("defaultFeatureMap", boolean.class);
+            supported = before40(features);
         }
-        Map<?, ?> found = new TreeMap<>((Map<?, ?>) supported.invoke(null, false));
+        Map<?, ?> found = new TreeMap<>((Map<?, ?>) supported);
         for (Map.Entry<?, ?> one : found.entrySet()) {
             Object range = one.getValue();
             Object lowest = range.getClass().getMethod("min").invoke(range);
             Object highest = range.getClass().getMethod("max").invoke(range);
             System.out.println(one.getKey() + " " + lowest + " " + highest);
+        }
+    }
+
+    private static Object before40(Class<?> features) throws Exception {
+        try {
+            return features.getMethod("defaultFeatureMap", boolean.class).invoke(null, false);
+        } catch (NoSuchMethodException before38) {
+            return features.getMethod("defaultFeatureMap").invoke(null);
         }
     }
 }

@@ -13,9 +13,9 @@ import pytest
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory.directory import LogDirectories, read_directory
-from rmqctl.kafka.recovery import replay
 from rmqctl.kafka.recovery.replay import RecoveredPartition, recover
 from rmqctl.kafka.repair.survey import Survey
+from rmqctl.kafka.state import parts
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 
@@ -59,7 +59,7 @@ def test_search_by_base_offsets_begins_with_4_1(
     release: str, end: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a log of 4.3.1: its cluster's level of features, with which these releases do not start, is left aside."""
-    monkeypatch.setattr(replay, "unsupported", lambda features, asked: "")
+    monkeypatch.setattr(parts, "unsupported", lambda features, asked: "")
     found = started("4.3.1-crash", {"z-lz4-0": 124}, release, tmp_path)
     assert found["z-lz4-0"].loaded.log_end_offset == end
 

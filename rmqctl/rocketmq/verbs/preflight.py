@@ -1,0 +1,87 @@
+"""`preflight` of a RocketMQ store: the start of another release, the way back, and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rmqctl import questions
+from rmqctl.answer import Answer
+from rmqctl.errors import Refused
+from rmqctl.files.settings import read_settings
+from rmqctl.foresight import Estimate, ForeseenStart, Foresight, Load, Pace, Statement, answer_of, measured_rate
+from rmqctl.parallel import most_processes
+from rmqctl.rocketmq.recovery.outcome import Recovery, lost, undispatched
+from rmqctl.rocketmq.recovery.replay import recover as replay
+from rmqctl.rocketmq.recovery.rules import has_dledger_log
+from rmqctl.rocketmq.state.parts import later_parts
+from rmqctl.rocketmq.state.releases import release_range
+from rmqctl.rocketmq.state.settings import as_configured
+from rmqctl.rocketmq.store.files import RocketMQStore
+
+_PACE = Pace(250e6, 0.0002)
+_QUEUE_FILES = 3
+"""Files at the end of a queue that a start reads (``ConsumeQueue.recover``)."""
+
+
+def preflight(store: RocketMQStore, asked: questions.Preflight) -> Answer:
+    """Say what a start of another release does to a store, and whether the release shown can come back.
+
+    Raises:
+        Refused: the log is one of DLedger.
+    """
+    if has_dledger_log(store):
+        raise Refused(
+            f"{store.root} has a DLedger log, whose recovery is not replayed: its group decides where it ends"
+        )
+    answer = Answer(work="preflight", document_kinds=frozenset({"json", "csv"}))
+    if store.is_running:
+        answer.remark("a broker holds the lock of this store: what is read may be changing")
+    return answer_of(lambda: _look(store, asked), answer)
+
+
+def _look(store: RocketMQStore, asked: questions.Preflight) -> Foresight:
+    found = release_range(store)
+    wanted, statements = store, list[Statement]()
+    if asked.conf is not None:
+        wanted, statements = as_configured(store, asked.to, read_settings(asked.conf))
+    start = replay(wanted, asked.to, databases=True, processes=most_processes())
+    back = None
+    if asked.to != found.highest:
+        back = _start(replay(store, found.highest, databases=True, processes=most_processes()))
+    return Foresight(
+        "rocketmq-store", store.root, found.row(), _start(start), back, statements,
+        list(later_parts(found.highest, asked.to)), _estimate(wanted, start) if start.starts else None,
+    )  # fmt: skip
+
+
+def _start(found: Recovery) -> ForeseenStart:
+    return ForeseenStart(
+        found.release, found.starts, found.error, lost(found), undispatched(found), "message", found.harm("it"),
+        statements=found.unread,
+    )  # fmt: skip
+
+
+def _estimate(store: RocketMQStore, found: Recovery) -> Estimate:
+    loads = list(_loads(store, found))
+    files = [file for file in reversed(found.log_files) if file.name in found.scanned_files]
+    rate = measured_rate((file.open() for file in files), _PACE.bytes_per_second)
+    return Estimate(loads, found.redispatched + found.index_keys, _PACE, rate)
+
+
+def _loads(store: RocketMQStore, found: Recovery) -> Iterator[Load]:
+    """Yield what is read of the log, of the ends of queues by topic, and of index files, which are mapped alone."""
+    left = found.bytes
+    for file in found.log_files:
+        size = min(file.size, left) if file.name in found.scanned_files else 0
+        yield Load(file.name, size)
+        left -= size
+    topics: dict[str, Load] = {}
+    for image in found.images:
+        sizes = [file.size for file in image.files]
+        path = f"{image.key[0]}/{image.key[1]}"
+        before = topics.get(path, Load(path, 0, 0))
+        topics[path] = replace(before, size=before.size + sum(sizes[-_QUEUE_FILES:]), files=before.files + len(sizes))
+    yield from topics.values()
+    if store.index_files:
+        yield Load("index", 0, len(store.index_files))
