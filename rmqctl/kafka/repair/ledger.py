@@ -240,8 +240,10 @@ class KafkaLedger:
             new = np.flatnonzero(is_data & ~np.isin(base, was.columns["base_offset"]))
             for row in new[np.diff(new, prepend=-2) > 1].tolist():
                 file, position, size = now.place(row)
-                data = self.after.bytes_at(file, position, size)
-                other = self._has(int(base[row]), data, besides=name)
+                fields = [now.columns.value(field, row) for field in _FIELDS]
+                if not self.proofs.was_there(self._record(self.after, file, fields, is_at_home=True)):
+                    continue  # what is made needs a proof of its own
+                other = self._has(int(base[row]), self.after.bytes_at(file, position, size), besides=name)
                 if other:
                     yield f"{file} would have the batch at {position:,}, which is of {other}"
 

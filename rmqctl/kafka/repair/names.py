@@ -91,15 +91,15 @@ def exchange_steps(directory: LogDirectory, findings: Sequence[Finding], room: C
     Args:
         room: makes a path at which a file can be built.
     """
-    wanted = {finding.file.rpartition("/")[0] for finding in findings if finding.kind in NAME_KINDS}
+    wanted = {finding.file.rpartition(".")[0] for finding in findings if finding.kind in NAME_KINDS}
     held = list[tuple[Segment, LogFile, Columns]]()
     for partition in directory.partitions:
-        for segment in partition.segments if partition.directory in wanted else ():
-            if segment.log is not None and segment.offset_index is not None and segment.offset_index.size > 0:
-                alone = Partition(partition.directory, partition.name, [segment])
-                columns = Survey(alone, anywhere=True).columns
-                if is_borne_out(segment.offset_index, segment.base, columns) is not True:
-                    held.append((segment, segment.log, columns))
+        for segment in partition.segments:
+            log, index = segment.log, segment.offset_index
+            if log is not None and log.name.removesuffix(".log") in wanted and index is not None and index.size > 0:
+                columns = Survey(Partition(partition.directory, partition.name, [segment]), anywhere=True).columns
+                if is_borne_out(index, segment.base, columns) is not True:
+                    held.append((segment, log, columns))
 
     def leads(one: tuple[Segment, LogFile, Columns], other: tuple[Segment, LogFile, Columns]) -> bool:
         """Whether the index of a segment is that of another one's log."""

@@ -73,11 +73,12 @@ class Proofs:
     def is_fact(self, record: WholeRecord, origin: str) -> bool:
         """Whether a batch of after was in the partition before, anywhere, or is healed."""
         data = self.after.bytes_at(record.file, record.position, record.size)
-        if self._was_there(record):
+        if self.was_there(record):
             return True
         return bool(self._of_replica(record, data) or self._healed(record, data, origin or record.file))
 
-    def _was_there(self, record: WholeRecord) -> bool:
+    def was_there(self, record: WholeRecord) -> bool:
+        """Whether the partition had a batch of after, in any of its logs."""
         return any(_find(self.before, file, record) for file in self._logs_of(record.queue))
 
     def _of_replica(self, record: WholeRecord, data: bytes) -> str:

@@ -51,7 +51,8 @@ def salvage(
         if place.is_running:
             answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")
     what = "partitions" if asked.as_topic_files else f"a log directory for a {release} broker"
-    answer.remark(f"writing {what} to {into}; {', '.join(source.name for source in sources)} is only read")
+    read = "is" if len(sources) == 1 else "are"
+    answer.remark(f"writing {what} to {into}; {', '.join(source.name for source in sources)} {read} only read")
     to = Ownership.like(places[0].directories[0].tree, asked.owner)
     options = SalvageOptions(release, Wanted(asked.deleted, asked.stray, of), asked.as_topic_files, to)
 
