@@ -234,8 +234,11 @@ def _room(store: Store) -> Iterator[Row]:
     if os.path.isdir(store.root):
         room = shutil.disk_usage(store.root)
         if room.free < room.total * _LITTLE:
+            used = store.topics(disk=True)
+            frees = used.summary()["expired_bytes"] if used.summary is not None else 0
             text = f"The disk is nearly full: {room.free >> 20:,} MiB of {room.total >> 20:,} MiB are free"
-            yield {"id": "disk", "command": "", "message": text}
+            text += f"; retention frees {frees >> 20:,} MiB at its next run"
+            yield {"id": "disk", "command": "topics --disk", "message": text}
 
 
 def _is_well(found: Row) -> bool:
@@ -248,7 +251,7 @@ def _next(found: Row, path: str) -> list[str]:
     verbs = [*(["repair"] if found["worst"] else []), *(["recover"] if not found["start"]["harmless"] else []), *wanted]
     if found["level"] != "full":
         verbs.append("verify")
-    commands = [typed(verb, path) for verb in dict.fromkeys(verbs)]
+    commands = [typed(*verb.split(), path) for verb in dict.fromkeys(verbs)]
     if found["worst"]:
         commands.append(typed("explain", found["worst"]["id"]))
     return commands[:_COMMANDS]

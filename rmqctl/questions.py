@@ -140,6 +140,7 @@ class Topics(Question[Answer]):
     topic: Named = None
     by_topic: bool = False
     as_found: bool = field(default=False, metadata=rocketmq(_AS_FOUND))
+    disk: bool = False
 
 
 @dataclass(frozen=True, slots=True)

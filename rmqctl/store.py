@@ -276,14 +276,17 @@ class Store(Asked):
         """
         return self.ask(questions.Verify(level, cross, processes, as_release, notes, share))
 
-    def topics(self, *, topic: Named = None, by_topic: bool = False, as_found: bool = False) -> Answer:
+    def topics(
+        self, *, topic: Named = None, by_topic: bool = False, as_found: bool = False, disk: bool = False
+    ) -> Answer:
         """List queues or partitions with offsets, messages, bytes and times.
 
         Args:
             by_topic: one row a topic, its queues added up.
             as_found: the files as they lie; default: what a broker answers once it has started on the store.
+            disk: instead the room that files take, what retention frees of it and when, and what may be deleted.
         """
-        return self.ask(questions.Topics(topic, by_topic, as_found))
+        return self.ask(questions.Topics(topic, by_topic, as_found, disk))
 
     def lag(
         self,

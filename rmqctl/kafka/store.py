@@ -178,6 +178,8 @@ class KafkaStore(_Family, Store):
     def answer_topics(self, asked: questions.Topics) -> Answer:
         from rmqctl.kafka.verbs import looking
 
+        if asked.disk:
+            return looking.disk(self.replicas, asked, self.settings)
         return looking.topics(self.replicas, topic=asked.topic, by_topic=asked.by_topic)
 
     def answer_lag(self, asked: questions.Lag) -> Answer:

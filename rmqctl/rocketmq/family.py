@@ -168,7 +168,7 @@ class RocketMQ(_Family, Store):
     def answer_topics(self, asked: questions.Topics) -> Answer:
         from rmqctl.rocketmq.verbs import looking
 
-        return looking.topics(self.files, asked)
+        return looking.disk(self.files, asked) if asked.disk else looking.topics(self.files, asked)
 
     def answer_lag(self, asked: questions.Lag) -> Answer:
         from rmqctl.rocketmq.verbs import looking

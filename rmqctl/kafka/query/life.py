@@ -55,13 +55,18 @@ class Keeping:
 
     Attributes:
         retention_ms: -1 for ever, or where the topic's records are only compacted.
-        is_bounded: they also go where the log grows too large.
+        retention_bytes: they also go where the log grows beyond it; -1 for any size.
         is_compacted: records whose key comes again go.
     """
 
     retention_ms: int
-    is_bounded: bool
+    retention_bytes: int
     is_compacted: bool
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the size of the log counts."""
+        return self.retention_bytes >= 0
 
 
 @dataclass(slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from rmqctl.answer import Answer, Row
@@ -14,6 +14,10 @@ from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.state.internal_topics import GroupOffsets, Transaction, group_offsets, share_states, transactions
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
+
+if TYPE_CHECKING:
+    from rmqctl import questions
+    from rmqctl.kafka.query.life import Keeping
 
 _TOPIC_COLUMNS = (
     "topic",
@@ -134,6 +138,31 @@ def topics(replicas: Replicas, *, topic: Named, by_topic: bool) -> Answer:
             answer.remarks += [no_topic(replicas, name) for name in unmet] or [no_topic(replicas, None)]
 
     answer.rows = rows()
+    return answer
+
+
+def keeping_of(replicas: Replicas, topic: str, settings: Mapping[str, str]) -> Keeping:
+    """Return how long the records of a topic are kept, as the metadata log, or else the broker's settings, have it."""
+    from rmqctl.kafka.engine.config import DELETE, LogConfig
+    from rmqctl.kafka.query.life import Keeping
+
+    broker = {**replicas.configs.get(("broker", ""), {}), **settings}
+    config = LogConfig().with_settings(replicas.configs.get(("topic", topic), {}), broker)
+    is_deleted = DELETE in config.policies
+    limits = (config.retention_ms, config.retention_bytes) if is_deleted else (-1, -1)
+    return Keeping(*limits, config.is_compacted)
+
+
+def disk(replicas: Replicas, asked: questions.Topics, settings: Mapping[str, str]) -> Answer:
+    """List the room that files take, by partition or topic and what they hold."""
+    from rmqctl.disk import show_uses
+    from rmqctl.kafka.query.disk import RULE, uses
+
+    answer, wanted = begin_served(replicas, Answer()), Names.of(asked.topic)
+    only = replicas.directories[0].root if len(replicas.directories) == 1 else ""  # others may lie on other disks
+    found = uses(replicas, lambda topic: keeping_of(replicas, topic, settings), wanted)
+    show_uses(answer, found, only, number="partition", by_topic=asked.by_topic, rule=RULE)
+    answer.remarks += [no_topic(replicas, name) for name in wanted.unmet(replicas.topics)]
     return answer
 
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rmqctl.answer import Answer
-from rmqctl.kafka.engine.config import DELETE, LogConfig
-from rmqctl.kafka.query.life import Keeping, LifeReader
+from rmqctl.kafka.query.life import LifeReader
 from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.kafka.verbs.looking import begin_served, no_topic
+from rmqctl.kafka.verbs.looking import begin_served, keeping_of, no_topic
 from rmqctl.life import place_in, show_lives
 from rmqctl.parallel import processes_for
 
@@ -21,16 +20,11 @@ def trace(replicas: Replicas, asked: questions.Trace, settings: Mapping[str, str
     """Return the lives of the records with a key, or of the one at a place."""
     answer = begin_served(replicas, Answer(work="trace"))
 
-    def keeping(topic: str) -> Keeping:
-        broker = {**replicas.configs.get(("broker", ""), {}), **settings}
-        config = LogConfig().with_settings(replicas.configs.get(("topic", topic), {}), broker)
-        retention = config.retention_ms if DELETE in config.policies else -1
-        bounded = DELETE in config.policies and config.retention_bytes >= 0
-        return Keeping(retention, bounded, config.is_compacted)
-
     size = sum(file.size for log in replicas.served for file in log.partition.logs)
     answer.total = size
-    reader = LifeReader(replicas, keeping, answer.advance, processes=processes_for(size))
+    reader = LifeReader(
+        replicas, lambda topic: keeping_of(replicas, topic, settings), answer.advance, processes=processes_for(size)
+    )
 
     def make() -> None:
         place = place_in(asked.message)

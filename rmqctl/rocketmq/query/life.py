@@ -43,6 +43,7 @@ from rmqctl.rocketmq.query.copies import (
     topic_of,
     topics_of,
 )
+from rmqctl.rocketmq.query.disk import reserved
 from rmqctl.rocketmq.query.explain import places_of
 from rmqctl.rocketmq.query.ids import NotAMessageId, parse_message_id
 from rmqctl.rocketmq.query.index_walk import open_index
@@ -56,13 +57,10 @@ from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.state.config import delay_offsets, read_checkpoint, read_config
 from rmqctl.rocketmq.store.databases import MESSAGES
-from rmqctl.rocketmq.store.geometry import index_geometry, integer
+from rmqctl.rocketmq.store.geometry import index_geometry
 from rmqctl.text import instant, number_of
 
 _OPS = (pending.OP_TOPIC, pending.ROCKSDB_OP_TOPIC)
-_RESERVED_HOURS = 72
-"""fileReservedTime where no settings say otherwise (MessageStoreConfig)."""
-_HOUR_MS = 3_600_000
 _READ = {"passed": "passed by", "not-passed": "not passed by", "unknown": "not known of"}
 _FATES = {"passed": "passed", "not-passed": "waiting", "unknown": "unknown"}
 """Kinds of steps of groups, with the words of the sentence, and the fates that they stand for."""
@@ -320,11 +318,8 @@ class LifeReader:
         file = next((f for f in self.store.log_files if f.name == record.file), None)
         if file is None or not file.mtime_ms:
             return
-        given = integer(self.store.settings, "fileReservedTime")
-        hours = given or _RESERVED_HOURS
-        whose = "fileReservedTime" if given else "by default fileReservedTime"
-        text = f"its log file may be deleted from then on ({whose} {hours} h)"
-        yield Event("expires", text, file.mtime_ms + hours * _HOUR_MS, file.name)
+        kept, whose = reserved(self.store)
+        yield Event("expires", f"its log file may be deleted from then on ({whose})", file.mtime_ms + kept, file.name)
 
     # --- delays and timers --------------------------------------------------------------------------
 

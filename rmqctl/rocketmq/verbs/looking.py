@@ -120,6 +120,19 @@ def topics(store: RocketMQStore, asked: questions.Topics) -> Answer:
     return answer
 
 
+def disk(store: RocketMQStore, asked: questions.Topics) -> Answer:
+    """List the room that files take, by queue or topic and what they hold."""
+    from rmqctl.disk import show_uses
+    from rmqctl.rocketmq.query.disk import rule, uses
+
+    found, wanted = forgiving(store), Names.of(asked.topic)
+    answer, kept = begin(found, Answer()), list(uses(found, wanted))
+    show_uses(answer, kept, store.root, number="queue_id", by_topic=asked.by_topic, rule=rule(store))
+    answer.remarks += [_no_queue(found, name) for name in wanted.unmet({use.topic for use in kept if use.topic})]
+    name_unreadable(found, answer)
+    return answer
+
+
 def _no_queue(store: RocketMQStore, topic: str | None) -> str:
     from rmqctl.rocketmq.state.config import known_topics as topic_names
 

@@ -30,7 +30,7 @@ def replicas(path: Path) -> Replicas:
 
 def reader(path: Path) -> LifeReader:
     def keeping(topic: str) -> Keeping:
-        return Keeping(-1, is_bounded=False, is_compacted=topic == "compacted")
+        return Keeping(-1, -1, is_compacted=topic == "compacted")
 
     return LifeReader(replicas(path), keeping)
 
