@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from commands import _sink
 from commands._app import Output, message
 from commands._cells import printable
-from commands._progress import progress
+from commands._progress import STAGES, progress
 from commands._rows import Row, take
 from commands._screen import SEVERITY_STYLES, Screen, cells_of
 from rmqctl.answer import Answer, Section, TableLayout
@@ -53,11 +53,11 @@ def prepare(answer: Answer) -> None:
 def showing(answer: Answer) -> Iterator[None]:
     """Say the remarks there are, then show a bar while the block runs."""
     say(answer)
-    if answer.total is None:
+    if answer.total is None and answer.unit != STAGES:
         yield
         return
     with progress(answer.work, answer.total, unit=answer.unit) as advance:
-        answer.on_advance = advance
+        answer.on_advance, answer.on_stage = advance, lambda stage: advance(0, stage)
         yield
 
 

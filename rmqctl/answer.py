@@ -99,8 +99,8 @@ class Answer:
         is_no: the answer is "no": damage found, nothing matched, the two differ.
         error: what could not be done after all; whoever shows the answer raises it last.
         work, total: what reading the rows does and how many bytes of log it passes; None: not worth a bar.
-        unit: what ``total`` counts, a plural.
-        on_advance: whoever shows a bar puts it in.
+        unit: what ``total`` counts, a plural; ``stages`` where only the part is known that the work is in.
+        on_advance, on_stage: whoever shows a bar puts them in.
         make: does the work once and fills in the rest; None: the rows do it.
         every: on a terminal, too, all that is alike, and all that does not change, is wanted.
     """
@@ -121,6 +121,7 @@ class Answer:
     total: int | None = None
     unit: str = "bytes"
     on_advance: Advance = lambda _: None
+    on_stage: Callable[[str], object] = lambda _: None
     make: Callable[[], object] | None = None
     every: bool = False
 
@@ -137,6 +138,10 @@ class Answer:
     def advance(self, done: int) -> None:
         """Report bytes of log that have been passed since the last call."""
         self.on_advance(done)
+
+    def stage(self, name: str) -> None:
+        """Report which part of the work begins."""
+        self.on_stage(name)
 
     def remark(self, sentence: str) -> None:
         """Add a sentence for people."""

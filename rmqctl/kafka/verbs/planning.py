@@ -110,12 +110,13 @@ def plan_rebuild(replicas: Replicas, asked: questions.Rebuild, options: RebuildO
         _rebuild_into(replicas, options, asked.into, asked.owner, answer)
         return answer
     directory = only_directory(replicas, "rebuild")
+    answer.work, answer.unit = "rebuild", "stages"
     answer.make = lambda: _rebuild_in_place(replicas, directory, options, answer)
     return answer
 
 
 def _rebuild_in_place(replicas: Replicas, directory: LogDirectory, options: RebuildOptions, answer: Proposal) -> None:
-    found = rebuild(replicas, directory, options)
+    found = rebuild(replicas, directory, options, answer.stage)
     plan, answer.annotate = found.plan(directory), annotate
     if answer.intent.is_real and plan.steps:
         plan, books = hold(plan, replicas, release_shown(replicas), options.settings)
@@ -228,6 +229,7 @@ def plan_repair(replicas: Replicas, asked: questions.Repair, work: Work, answer:
     directory = only_directory(replicas, "repair")
     _transactions(asked)
     staged = ExitStack()
+    answer.work, answer.unit = "repair", "stages"
     answer.make = lambda: _plan_repair(replicas, directory, asked, work, answer, staged)
     answer.close = staged.close
     return answer
@@ -248,7 +250,7 @@ def _plan_repair(
         work.processes,
     )  # fmt: skip
     place = staged.enter_context(staging(directory.root, answer.intent))
-    found = plan_repair(directory, options, place, image=replicas.image)
+    found = plan_repair(directory, options, place, answer.stage, replicas.image)
     given_up = found.books.loses if found.books is not None else 0
     show_repair(
         answer, found, f"{number_of(given_up, 'record')} given up" if given_up else "no record given up", found.books

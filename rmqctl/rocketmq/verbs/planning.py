@@ -68,8 +68,10 @@ def recover(store: RocketMQStore, asked: questions.Recover, answer: Proposal) ->
         return answer
     staged = ExitStack()
     answer.close = staged.close
+    answer.work, answer.unit = "recover", "stages"
 
     def make() -> None:
+        answer.stage("a start of the broker")
         found = replay(store, asked.as_release, index=asked.wants_plan, databases=True, processes=shared)
         answer.is_no = not found.is_harmless
         if asked.list_lost:
@@ -195,6 +197,7 @@ def repair(store: RocketMQStore, asked: questions.Repair, answer: Proposal, repl
         replica: a store to take destroyed bytes from.
     """
     staged = ExitStack()
+    answer.work, answer.unit = "repair", "stages"
     answer.make = lambda: _plan_repair(store, asked, replica, answer, staged)
     answer.close = staged.close
     return answer
@@ -214,7 +217,7 @@ def _plan_repair(
     options = RepairOptions(asked.only, asked.skip, replica, body_damage, asked.neutralize, shared, outside)
     directory = staged.enter_context(staging(store.root, answer.intent))
     with building(store, directory):
-        found = plan_repair(store, options, directory)
+        found = plan_repair(store, options, directory, answer.stage)
     given_up = found.books.loses
     loses = f"{number_of(given_up, 'message', 'are')} given up" if given_up else "no message is given up"
     if (gone := sum(step.loses for step in found.plan.steps) - given_up) > 0:
