@@ -11,16 +11,18 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.notices import queue_of
-from rmqctl.text import listed, number_of
+from rmqctl.text import listed, listed_names, number_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from rmqctl.files.local import ByteSource
     from rmqctl.findings import Finding
     from rmqctl.hexview.annotation import Annotation
@@ -82,7 +84,7 @@ class Section:
     notices: Iterable[Notice] = ()
 
 
-@dataclass
+@dataclass(repr=False)
 class Answer:
     """The answer of one verb. Iterate it for its rows.
 
@@ -135,6 +137,35 @@ class Answer:
         if make is not None:
             make()
 
+    def __repr__(self) -> str:
+        about = f"{type(self).__name__}: {self.work}" if self.work else type(self).__name__
+        state = "its work begins when it is iterated" if self.make is not None else "iterate it for its rows"
+        columns = self.header or self.columns
+        return f"<{about}{f', columns {listed_names(columns)}' if columns else ''}; {state}>"
+
+    def _repr_html_(self) -> str:
+        """Show the first rows in a notebook; of an answer whose work has not begun only what it is."""
+        from rmqctl.notebook import HEAD, html_of
+
+        if self.make is not None:
+            return html_of([], (), repr(self), more=False)
+        rows = (row for row in self.rows if row is not None)
+        head = list(islice(rows, HEAD + 1))
+        self.rows = chain(head, rows)
+        return html_of(head[:HEAD], self.columns, type(self).__name__, more=len(head) > HEAD)
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as a table of pyarrow: times as timestamps; they are kept, so that they can be read again."""
+        from rmqctl.notebook import arrow_of
+
+        kept = list(self)
+        self.rows = kept
+        return arrow_of(kept, self.header)
+
+    def to_pandas(self) -> Any:
+        """Return all rows as a DataFrame; they are kept, so that they can be read again."""
+        return self.to_arrow().to_pandas()
+
     def advance(self, done: int) -> None:
         """Report bytes of log that have been passed since the last call."""
         self.on_advance(done)
@@ -169,7 +200,7 @@ def within_one_file(files: Iterable[T]) -> T:
     raise WrongUsage("--bytes", "are those of one file; give the path of the file.")
 
 
-@dataclass
+@dataclass(repr=False)
 class HexAnswer(Answer):
     """Annotated bytes.
 
@@ -228,7 +259,7 @@ Annotate = Callable[["ByteSource", str, int, int], Iterable["Annotation"]]
 last."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Proposal(Answer):
     """An answer with a plan that would change the store; use it as a context manager, since files may be staged.
 

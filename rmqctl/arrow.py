@@ -7,13 +7,14 @@ The stream is for whatever takes the Arrow C stream interface.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqctl.text import name_of
+from rmqctl.text import listed_names, name_of
 
 TIME = pa.timestamp("us", tz="UTC")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
@@ -42,6 +43,48 @@ class ArrowTable:
     def read(self) -> pa.Table:
         """All of it in memory."""
         return self.reader().read_all()
+
+    def to_arrow(self) -> pa.Table:
+        """All of it in memory, as answers have it."""
+        return self.read()
+
+    def to_pandas(self) -> Any:
+        """All of it in memory, as a DataFrame."""
+        return self.read().to_pandas()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: columns {listed_names(self.schema.names)}; read it, or hand it on>"
+
+    def _repr_html_(self) -> str:
+        """Show the first rows in a notebook."""
+        from rmqctl.notebook import HEAD, html_of
+
+        head = list(islice((row for batch in self.batches() for row in batch.slice(0, HEAD + 1).to_pylist()), HEAD + 1))
+        return html_of(head[:HEAD], self.schema.names, repr(self), more=len(head) > HEAD)
+
+    def narrowed(self, columns: Sequence[str] | None, where: Any, limit: int | None) -> ArrowTable:
+        """Return the table with some rows only.
+
+        Args:
+            columns: those that are left; None: all.
+            where: an expression of `pyarrow.compute` on any column; None: every row.
+            limit: rows at most, the first ones; None: all.
+        """
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            left = limit
+            for batch in self.batches():
+                kept = batch if where is None else batch.filter(where)
+                kept = kept if columns is None else kept.select(list(columns))
+                kept = kept if left is None else kept.slice(0, left)
+                if len(kept):
+                    yield kept
+                left = left if left is None else left - len(kept)
+                if left == 0:
+                    return
+
+        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+        return ArrowTable(schema, batches)
 
     def __arrow_c_schema__(self) -> Any:
         return self.schema.__arrow_c_schema__()

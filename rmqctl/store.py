@@ -15,7 +15,7 @@ from rmqctl import questions
 from rmqctl.answer import DRY_RUN, Answer, HexAnswer, Intent, Proposal
 from rmqctl.errors import Refused, StoreInUse, WrongUsage
 from rmqctl.files.tree import Tree
-from rmqctl.filters import Filters, Named, Names, Rendering, bound
+from rmqctl.filters import Filters, Named, Names, Rendering, bound, did_you_mean
 from rmqctl.questions import EVERYTHING, PLAIN, SHOWN, Question
 
 if TYPE_CHECKING:
@@ -232,6 +232,9 @@ class Store(Asked):
     def size(self) -> int:
         """Bytes of all its logs."""
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.root}: {self.state}, {self.size:,} bytes of log>"
 
     def topic_names(self) -> list[str]:
         """Return the names of topics that it knows, sorted, without reading a log."""
@@ -687,6 +690,8 @@ class Store(Asked):
         after: datetime | str | int | None = None,
         before: datetime | str | int | None = None,
         columns: Sequence[str] | None = None,
+        where: Any = None,
+        limit: int | None = None,
     ) -> ArrowTable:
         """Give one of its tables as a stream of Arrow batches: it has ``__arrow_c_stream__``.
 
@@ -694,10 +699,25 @@ class Store(Asked):
             after, before: a ``datetime``, text or epoch ms; ``after`` is inclusive, ``before`` exclusive. Text is
                 what commands take, UTC where it names no zone (:func:`rmqctl.text.milliseconds_of`).
             columns: only these.
+            where: an expression of `pyarrow.compute` on columns of the table, also on those that are not wanted, such
+                as ``pc.field("size") > 1000``.
+            limit: rows at most, the first ones.
+
+        Raises:
+            WrongUsage: the store has no such topic or table, or a filter means nothing for it.
         """
         topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
+        known = set(self.topic_names()) if topics else set[str]()
+        for unknown in (one for one in topics if one not in known):  # the log may have one that nothing else knows
+            there = self.ask(questions.Table(name, (unknown,), columns=["topic"]))
+            if not any(len(batch) for batch in there.batches()):
+                raise WrongUsage("topic", f"{unknown} is no topic of {self.root}{did_you_mean(unknown, known)}.")
         times = bound("after", after), bound("before", before)
-        return self.ask(questions.Table(name, topics, queue, key, tag, *times, columns))
+        read = columns if where is None else None
+        table: ArrowTable = self.ask(questions.Table(name, topics, queue, key, tag, *times, read))
+        if where is None and limit is None:
+            return table
+        return table.narrowed(columns if where is not None else None, where, limit)
 
 
 def hold_to_change(store: Store, answer: Answer, intent: Intent) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ def listed(counts: Mapping[str, int], most: int = 5) -> str:
     ranked = sorted(counts.items(), key=lambda item: -item[1])
     said = ", ".join(f"{name} {count:,}" for name, count in ranked[:most])
     return said + (f", and {len(ranked) - most:,} more" if len(ranked) > most else "")
+
+
+def listed_names(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names, and how many more there are: ``topic, queue_id, and 7 more``."""
+    return ", ".join(names[:most]) + (f", and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def counted(counts: Row, said: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
