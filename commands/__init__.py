@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "elect": ("commands.elect", "Which replica may lead, and what each choice loses."),
     "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),
     "report": ("commands.report", "One page about stores, to be attached to a ticket."),
+    "bundle": ("commands.bundle", "The smallest copy of a store that shows what is wrong, without its messages."),
     "stats": ("commands.stats", "Messages, bytes, latency and keys by topic, queue, tag and hour."),
     "export": ("commands.export", "Messages as Parquet, ORC, CSV or JSON lines; on Spark."),
     "sql": ("commands.sql", "Query a store with SQL."),
@@ -67,6 +68,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 _CLEANS_UP = {
+    "bundle",
     "produce",
     "convert",
     "export",

@@ -8,6 +8,7 @@ path is of its kind.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import NotAStore
 from rmqctl.files.remote import open_tree
-from rmqctl.files.tree import LocalTree, is_directory
+from rmqctl.files.tree import BUNDLE_MANIFEST, LocalTree, is_directory
 from rmqctl.store import LoneFile, Place, Store
 
 if TYPE_CHECKING:
     from rmqctl.answer import Row
+    from rmqctl.files.archives import Bundle
     from rmqctl.producing import Produced, ProduceRequest
 
 FAMILIES: dict[str, str] = {"kafka": "rmqctl.kafka.family", "rocketmq": "rmqctl.rocketmq.family"}
@@ -40,7 +42,7 @@ def open_path(
     commit_log: Sequence[str] = (),
     broker_conf: str | None = None,
 ) -> Store | LoneFile:
-    """Open what lies at a path: a store's root, a directory inside one, or one file.
+    """Open what lies at a path: a store's root, a directory inside one, one file, or a bundle.
 
     Args:
         format: the name of a family, to be taken at one's word; None or ``auto``: look.
@@ -50,6 +52,15 @@ def open_path(
     Raises:
         NotAStore: nothing is there, or nothing that belongs to a store of any family.
     """
+    if not commit_log and (bundle := _bundle_at(path)) is not None:
+        inside = open_path(
+            bundle.path,
+            format=bundle.family,
+            commit_log=bundle.commit_log,
+            broker_conf=broker_conf or bundle.broker_conf,
+        )
+        inside.bundle = bundle.manifest
+        return inside
     forced = format if format != "auto" else None
     if forced is not None and forced not in FAMILIES:
         raise NotAStore(path, f"there is no format {forced}", f"known are {', '.join(FAMILIES)}")
@@ -66,6 +77,15 @@ def open_path(
             if found is not None:
                 return found
     raise NotAStore(path, "it is of no known kind")
+
+
+def _bundle_at(path: str) -> Bundle | None:
+    """Return the bundle that lies at a path; what opens one is imported for a file, or where its manifest lies."""
+    if not os.path.isfile(path) and not os.path.isfile(os.path.join(path, BUNDLE_MANIFEST)):
+        return None
+    from rmqctl.files.archives import bundle_at
+
+    return bundle_at(path)
 
 
 def _likely_first(place: Place) -> list[str]:

@@ -76,7 +76,36 @@ class Question(Generic[A_co]):
         changes: dict[str, Any] = {"as_release": known(release)}
         return replace(self, **changes)
 
+    def hold_to_bundle(self, *, redacted: bool) -> None:
+        """Refuse what a bundle cannot answer.
 
+        Args:
+            redacted: no body, key and value is in it.
+
+        Raises:
+            WrongUsage: it asks for them, or would copy or change what is in the bundle.
+        """
+        intent, filters = getattr(self, "intent", DRY_RUN), getattr(self, "filters", EVERYTHING)
+        if intent.is_real:
+            raise WrongUsage("--apply", "changes a store, and this is a bundle: unpack it, and change that.")
+        if not redacted:
+            return
+        if self.verb in _OF_CONTENT:
+            raise WrongUsage("PATH", f"is a bundle, and what `{self.verb}` reads is not in this bundle: {_LEFT_OUT}.")
+        rendering = getattr(self, "rendering", PLAIN)
+        for option, asked in (
+            ("--body", rendering.body or rendering.raw_body),
+            ("--key", filters.key is not None or getattr(self, "key", None) is not None),
+            ("--tag", filters.tag is not None or getattr(self, "tag", None) is not None),
+            ("--property", filters.properties),
+            ("--grep", filters.grep is not None),
+        ):
+            if asked:
+                raise WrongUsage(option, f"asks for what is not in this bundle: {_LEFT_OUT}.")
+
+
+_OF_CONTENT = frozenset({"salvage", "query-key"})
+_LEFT_OUT = "bodies, keys and values were left out when it was made; --bodies keeps them"
 _AS_FOUND = "is for RocketMQ: the offsets of a log directory are those of its files."
 _ONE_KEY = "is for RocketMQ: a record of Kafka has one key and no index of keys."
 

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rmqctl.arrow import ArrowTable
+    from rmqctl.files.archives import Manifest
+    from rmqctl.files.local import ByteSource
     from rmqctl.positions import Position
     from rmqctl.producing import Produced, ProduceRequest
+    from rmqctl.redaction import Kept
     from rmqctl.release import Release
     from rmqctl.repair import Applied
     from rmqctl.repair.books import Stretches
@@ -53,14 +56,28 @@ class Place:
     is_forced: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class StoreDirectory:
+    """A directory that a store consists of.
+
+    Attributes:
+        prefix: what stands before the names of its files where findings and plans name them; "" for a root.
+    """
+
+    tree: Tree
+    prefix: str = ""
+
+
 class Asked:
     """What can be asked of anything that lies at a path, a store or one file of it.
 
     Attributes:
         family: the family's name (:data:`rmqctl.opening.FAMILIES`).
+        bundle: what the manifest says of the bundle that it is; None for a store.
     """
 
     family: str
+    bundle: Manifest | None = None
 
     @property
     def what(self) -> str:
@@ -85,6 +102,8 @@ class Asked:
         answer: Callable[[Question[A]], A] | None = getattr(self, f"answer_{name}", None)
         if answer is None:
             self._refuse(question.verb)
+        if self.bundle is not None:
+            question.hold_to_bundle(redacted=bool(self.bundle["redacted"]))
         return answer(question.checked(self.family, self.what, self.known))
 
     def _refuse(self, verb: str) -> NoReturn:
@@ -639,6 +658,36 @@ class Store(Asked):
         if resume:
             return repair.resume(journal, outside=intent.outside)
         return repair.undo(journal, force=intent.force, outside=intent.outside, count=self.whole_records)
+
+    # --- copying without content --------------------------------------------------------------------
+
+    def directories(self) -> Sequence[StoreDirectory]:
+        """Return the directories that it consists of, that of the root first."""
+        raise NotImplementedError
+
+    def redacted(
+        self, file: str, source: ByteSource, healed: ByteSource | None, changed: Sequence[tuple[int, int]]
+    ) -> Kept | str | None:
+        """Return what of a file may be shown to others: no body, no key and no value of a property or header.
+
+        Args:
+            file: its name in :meth:`directories`, with the prefix.
+            healed: the file as a plan of repair would leave it; None where it changes no byte of it.
+            changed: where the plan writes, ascending.
+
+        None for all of it; a phrase that says why nothing of it.
+        """
+        raise NotImplementedError
+
+    def write_redacted(self, place: Path) -> Mapping[str, str]:
+        """Write what cannot be copied file by file without its content into a copy of the store.
+
+        Args:
+            place: the copy of the root, in which nothing of it lies yet.
+
+        Returns each directory that was dealt with, and why nothing of it was written; "" where it was.
+        """
+        return {}
 
     def whole_records(self, file: str, stretches: Stretches | None) -> int | None:
         """Count the whole records of a file that have a byte in some parts of it; None for a file that is unknown.

@@ -1,15 +1,28 @@
-"""Archives and compressed files, which people point at in the place of the store that is inside."""
+"""Archives and compressed files, which people point at in the place of the store that is inside; and bundles, which are
+opened there.
+"""
 
 from __future__ import annotations
 
+import os
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rmqctl.files.tree import Tree
+from rmqctl.errors import NotAStore
+from rmqctl.files.tree import BUNDLE_MANIFEST, Tree
 
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
+_ZSTD = b"\x28\xb5\x2f\xfd"
 _MAGICS = (
     (b"\x1f\x8b", "gzip"),
     (b"\xfd7zXZ\0", "xz"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (_ZSTD, "zstd"),
     (b"BZh", "bzip2"),
     (b"PK\x03\x04", "zip"),
 )
@@ -33,3 +46,117 @@ def unpacking(tree: Tree, name: str, path: str) -> tuple[str, str] | None:
     how = "unzip -d DIR" if kind == "zip" else "mkdir DIR && tar -C DIR -xf"
     what = f"it is packed ({kind or 'tar'})"
     return what, f"unpack it into a directory and give that: {how} {shlex.quote(path)}"
+
+
+# --- bundles --------------------------------------------------------------------------------------------
+
+
+Manifest = Mapping[str, Any]
+BUNDLE, BUNDLE_VERSION = "rmqctl-bundle", 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle, unpacked.
+
+    Attributes:
+        path: the directories of its store, with commas between them.
+        commit_log: directories of a commit log outside of those.
+        broker_conf: settings that were given when it was made, None without.
+        family: of the store.
+    """
+
+    path: str
+    commit_log: tuple[str, ...]
+    broker_conf: str | None
+    family: str
+    manifest: Manifest
+
+
+def bundle_at(path: str) -> Bundle | None:
+    """Return the bundle at a path, packed or unpacked; None where none lies there.
+
+    What is packed is unpacked into a temporary directory, which goes when the process ends.
+
+    Raises:
+        NotAStore: it is one of another version, or it is damaged.
+    """
+    if os.path.isfile(os.path.join(path, BUNDLE_MANIFEST)):
+        return _opened(path, path)
+    try:
+        with open(path, "rb") as file:
+            is_packed = file.read(len(_ZSTD)) == _ZSTD
+    except OSError:
+        return None
+    if not is_packed:
+        return None
+    status = os.stat(path)
+    directory = _unpacked(os.path.realpath(path), status.st_mtime_ns, status.st_size)
+    return None if directory is None else _opened(directory, path)
+
+
+def _opened(directory: str, path: str) -> Bundle | None:
+    """Return what the manifest of an unpacked bundle says; None where the file is none.
+
+    Raises:
+        NotAStore: it is of another version.
+    """
+    import orjson
+
+    try:
+        manifest = orjson.loads(Path(directory, BUNDLE_MANIFEST).read_bytes())
+        if manifest["kind"] != BUNDLE:
+            return None
+        version, opens = manifest["version"], manifest["opens"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    if version != BUNDLE_VERSION:
+        raise NotAStore(path, f"it is a bundle of version {version}", "a later rmqctl reads it")
+
+    def inside(name: str) -> str:
+        return os.path.join(directory, name)
+
+    conf = opens["broker_conf"]
+    return Bundle(
+        ",".join(map(inside, opens["roots"])),
+        tuple(map(inside, opens["commit_log"])),
+        None if conf is None else inside(conf),
+        manifest["family"],
+        manifest,
+    )
+
+
+@lru_cache(8)
+def _unpacked(path: str, mtime_ns: int, size: int) -> str | None:  # noqa: ARG001 - another file has others of these
+    """Unpack a bundle, holes and times kept; None where the archive is none.
+
+    Raises:
+        NotAStore: it ends early, or is damaged.
+    """
+    import tarfile
+    from tempfile import TemporaryDirectory
+
+    import zstandard
+
+    with open(path, "rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+        try:
+            archive = tarfile.open(fileobj=stream, mode="r|")  # noqa: SIM115 - the stream is closed, which is all there is
+            first = archive.next()
+        except (tarfile.TarError, zstandard.ZstdError):
+            return None
+        if first is None or first.name != BUNDLE_MANIFEST:
+            return None
+        directory = TemporaryDirectory(prefix="rmqctl-bundle-")
+        _DIRECTORIES.append(directory)
+        try:
+            member: tarfile.TarInfo | None = first
+            while member is not None:
+                archive.extract(member, directory.name, filter="data")
+                member = archive.next()
+        except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+            raise NotAStore(path, f"it is a bundle that cannot be unpacked: {error}", "copy it again") from error
+    return directory.name
+
+
+_DIRECTORIES: list[TemporaryDirectory[str]] = []
+"""Of unpacked bundles: each goes with its object, at the end of the process."""

@@ -20,6 +20,8 @@ from rmqctl.files.local import ByteSource, LocalFile, opened
 _KIND, _DIRECTORY, _FILE = 0o170000, 0o040000, 0o100000
 Listing = tuple[tuple[str, int], ...]
 """Names of files with their sizes in bytes, by name."""
+BUNDLE_MANIFEST = "bundle.json"
+"""The first file of a bundle: what is in it, what was left out, and how it is opened."""
 
 
 _NOTHING = (FileNotFoundError, NotADirectoryError, ValueError)

@@ -20,14 +20,16 @@ from rmqctl.kafka.directory.directory import (
 )
 from rmqctl.kafka.directory.file_names import FileKind, PartitionName, meaning_of
 from rmqctl.kafka.directory.releases import known_release
-from rmqctl.store import LoneFile, Store, hold_to_change
+from rmqctl.store import LoneFile, Store, StoreDirectory, hold_to_change
 
 if TYPE_CHECKING:
     from rmqctl import questions
     from rmqctl.answer import Answer, HexAnswer
     from rmqctl.arrow import ArrowTable
+    from rmqctl.files.local import ByteSource
     from rmqctl.kafka.state.replicas import Replicas
     from rmqctl.producing import Produced, ProduceRequest
+    from rmqctl.redaction import Kept
     from rmqctl.release import Release
     from rmqctl.repair.books import Stretches
     from rmqctl.tables import Tables
@@ -116,6 +118,16 @@ class KafkaStore(_Family, Store):
         found = cls(LogDirectories([directory for store in stores for directory in store.logs.directories]))
         found.settings = stores[0].settings
         return found
+
+    def directories(self) -> list[StoreDirectory]:
+        return [StoreDirectory(directory.tree) for directory in self._now().logs.directories]
+
+    def redacted(
+        self, file: str, source: ByteSource, healed: ByteSource | None, changed: Sequence[tuple[int, int]]
+    ) -> Kept | str | None:
+        from rmqctl.kafka.dump.redaction import redacted_file
+
+        return redacted_file(file, source, healed, changed)
 
     def whole_records(self, file: str, stretches: Stretches | None) -> int | None:
         from rmqctl.kafka.repair.sides import whole_records

@@ -21,6 +21,8 @@ MOST_CANDIDATES = 1 << 20
 MOST_RIVALS = 1 << 26
 """Longer bursts fit a large body by chance alone, several at once: they say nothing against a short one."""
 LONGEST_BURST = 16
+_BY_TABLE = 4
+"""Powers of two in steps back below which single steps are quicker than their tables."""
 CRC32 = 0xEDB88320
 CRC32C = 0x82F63B78
 Words = npt.NDArray[np.uint32]
@@ -134,6 +136,22 @@ def _in_body(size: int, difference: int, crc: Crc) -> list[Correction]:
     return found
 
 
+def pattern_at(after: int, difference: int, crc: Crc) -> bytes:
+    """Return the four bytes to be exclusive-ored in some place so that the CRC changes by a difference.
+
+    Args:
+        after: bytes under the CRC from the first of the four to the end.
+        difference: of all 32 bits.
+    """
+    for power in range(_BY_TABLE, after.bit_length()):
+        if after >> power & 1:
+            word = np.array([difference], np.uint32)
+            difference = int(_apply(_back_tables(crc.polynomial, power), word)[0])
+    for _ in range(after & (1 << _BY_TABLE) - 1):
+        difference = _step_back(crc.polynomial, difference)
+    return difference.to_bytes(4, "little")
+
+
 def span_of(pattern: bytes) -> int:
     """Bits from the first to the last wrong one, counted from either end of the bytes: the smaller of both."""
     spans = []
@@ -169,9 +187,17 @@ def _table(polynomial: int) -> tuple[int, ...]:
 
 def _step_back(polynomial: int, register: int) -> int:
     """Return the register before one zero byte went through it."""
-    table = _table(polynomial)
-    low = next(i for i, value in enumerate(table) if value >> 24 == register >> 24)
-    return (register ^ table[low]) << 8 & 0xFFFFFFFF | low
+    low = _high_bytes(polynomial)[register >> 24]
+    return (register ^ _table(polynomial)[low]) << 8 & 0xFFFFFFFF | low
+
+
+@cache
+def _high_bytes(polynomial: int) -> tuple[int, ...]:
+    """Return for each high byte of a register the byte value whose CRC has it."""
+    found = [0] * 256
+    for value, crc in enumerate(_table(polynomial)):
+        found[crc >> 24] = value
+    return tuple(found)
 
 
 @cache

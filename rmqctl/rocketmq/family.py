@@ -10,13 +10,15 @@ from rmqctl.answer import Intent, Proposal
 from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.files.tree import Tree
 from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.store import LoneFile, Place, Store, hold_to_change
+from rmqctl.store import LoneFile, Place, Store, StoreDirectory, hold_to_change
 
 if TYPE_CHECKING:
     from rmqctl import questions
     from rmqctl.answer import Answer, HexAnswer, Row
     from rmqctl.arrow import ArrowTable
+    from rmqctl.files.local import ByteSource
     from rmqctl.producing import Produced, ProduceRequest
+    from rmqctl.redaction import Kept
     from rmqctl.release import Release
     from rmqctl.repair.books import Stretches
     from rmqctl.rocketmq.tables.tables import RocketMQTables
@@ -135,6 +137,23 @@ class RocketMQ(_Family, Store):
         from rmqctl.rocketmq.query.lag import group_names
 
         return group_names(self.files)
+
+    def directories(self) -> list[StoreDirectory]:
+        now = self._now()
+        outside = [(name, tree) for name, tree in now.log_trees if name.startswith("/") or "://" in name]
+        return [StoreDirectory(now.tree), *(StoreDirectory(tree, f"{name}/") for name, tree in outside)]
+
+    def redacted(
+        self, file: str, source: ByteSource, healed: ByteSource | None, changed: Sequence[tuple[int, int]]
+    ) -> Kept | str | None:
+        from rmqctl.rocketmq.dump.redaction import redacted_file
+
+        return redacted_file(self.files, file, source, healed, changed)
+
+    def write_redacted(self, place: Path) -> Mapping[str, str]:
+        from rmqctl.rocketmq.dump.redaction import write_redacted_databases
+
+        return write_redacted_databases(self.files, place)
 
     def whole_records(self, file: str, stretches: Stretches | None) -> int | None:
         from rmqctl.rocketmq.repair.books import whole_records

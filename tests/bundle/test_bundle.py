@@ -1,0 +1,227 @@
+"""A bundle says of a store what the store says of itself, and holds nothing of what its users put into it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures import damage, golden, kafka_damage
+from formats.text import java_hash
+from rmqctl.bundle import Wanted, make
+from rmqctl.files.archives import bundle_at
+from rmqctl.filters import Rendering
+from rmqctl.kafka.dump.redaction import _densely
+from rmqctl.opening import open_store
+from rmqctl.redaction import same_hash
+from rmqctl.repair.crc_correction import CRC32, CRC32C, Crc, pattern_at
+from rmqctl.rocketmq.dump.redaction import KEPT_PROPERTIES
+
+Rmqctl = Any
+ROCKETMQ, KAFKA = "5.3.3:crash/torn-tail-only-header", "4.3.1:crash/middle-log-torn"
+
+
+def damaged(name: str, into: Path) -> Path:
+    """A store with the damage of a recorded variant: ``RELEASE:state/variant``."""
+    release, _, variant = name.partition(":")
+    found = golden.recovery_oracle(release)["variants"]
+    root = golden.unpack(f"{release}-{variant.partition('/')[0]}", into)
+    if release in golden.KAFKA_RELEASES:
+        kafka_damage.apply(next(one["recipe"] for one in found if one["variant"] == variant), root)
+    else:
+        damage.apply(found[variant]["recipe"], root)
+    return root
+
+
+def bundled(root: Path, out: Path, **wanted: Any) -> Any:
+    """Make a bundle; return its manifest."""
+    answer = make(open_store(str(root)), out, Wanted(**wanted))
+    answer.prepare()
+    assert answer.document is not None
+    return answer.document()
+
+
+def held(out: Path) -> bytes:
+    """All bytes of the files of a bundle."""
+    bundle = bundle_at(str(out))
+    assert bundle is not None
+    return b"".join(file.read_bytes() for file in sorted(Path(bundle.path).rglob("*")) if file.is_file())
+
+
+def secrets_of(root: Path) -> Iterator[bytes]:
+    """Bodies, keys and values of properties and headers that are long enough to be no accident."""
+    store = open_store(str(root))
+    for row in store.dump(rendering=Rendering(body=True, records=store.family == "kafka")):
+        if row["kind"] not in {"message", "record"} or row["topic"].startswith(_BROKERS_OWN):
+            continue
+        values = [row.get("body"), row.get("value"), row.get("key"), row.get("tags"), *(row.get("keys") or [])]
+        properties = row.get("properties") or {}
+        values += [value for name, value in properties.items() if name.encode() not in {*KEPT_PROPERTIES, b"KEYS"}]
+        values += [value for _, value in row.get("headers") or []]
+        for value in values:
+            data = base64.b64decode(value["base64"]) if isinstance(value, dict) else (value or "").encode()
+            if len(data) >= 6 and len(set(data)) > 3:
+                yield data[:200]
+
+
+_BROKERS_OWN = ("__", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "rmq_sys_REVIVE_LOG_")
+
+
+@pytest.mark.parametrize("name", [ROCKETMQ, "4.9.8:clean/body-flip-mid", KAFKA])
+def test_findings_start_and_plan_are_those_of_the_store(name: str, tmp_path: Path) -> None:
+    manifest = bundled(damaged(name, tmp_path), tmp_path / "out.tar.zst")
+    assert manifest["check"]["first"] == []
+    assert manifest["check"]["equal"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", [*golden.RELEASES, *golden.KAFKA_RELEASES])
+def test_they_are_of_every_damaged_variant(release: str, tmp_path: Path) -> None:
+    found = golden.recovery_oracle(release)["variants"]
+    names = [one["variant"] for one in found] if release in golden.KAFKA_RELEASES else list(found)
+    wrong = {}
+    for name in names:
+        manifest = bundled(damaged(f"{release}:{name}", tmp_path), tmp_path / "out.tar.zst")
+        if not manifest["check"]["equal"]:
+            wrong[name] = manifest["check"]["first"]
+        shutil.rmtree(tmp_path / f"{release}-{name.partition('/')[0]}")
+    assert wrong == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*golden.NAMES, *golden.DATABASE_STORES, *golden.KAFKA_NAMES])
+def test_they_are_of_every_golden_store(name: str, tmp_path: Path) -> None:
+    assert bundled(golden.pristine(name), tmp_path / "out.tar.zst")["check"]["first"] == []
+
+
+@pytest.mark.parametrize("name", [ROCKETMQ, KAFKA])
+def test_it_holds_no_body_no_key_and_no_value(name: str, tmp_path: Path) -> None:
+    root, out = damaged(name, tmp_path), tmp_path / "out.tar.zst"
+    bundled(root, out)
+    secrets = set(secrets_of(root))
+    assert len(secrets) > 500
+    data, names = held(out), {topic.encode() for topic in open_store(str(root)).topic_names()}
+    assert [secret for secret in secrets - names if secret in data] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*golden.NAMES, *golden.DATABASE_STORES, *golden.KAFKA_NAMES])
+def test_no_bundle_of_a_golden_store_does(name: str, tmp_path: Path) -> None:
+    root, out = golden.pristine(name), tmp_path / "out.tar.zst"
+    bundled(root, out)
+    data, names = held(out), {topic.encode() for topic in open_store(str(root)).topic_names()}
+    secrets = set(secrets_of(root)) - names
+    assert len(secrets) > 100
+    assert [secret for secret in secrets if secret in data] == []
+
+
+def test_with_bodies_it_is_the_store(tmp_path: Path) -> None:
+    root, out = damaged(ROCKETMQ, tmp_path), tmp_path / "out.tar.zst"
+    manifest = bundled(root, out, bodies=True)
+    assert not manifest["redacted"]
+    bundle = bundle_at(str(out))
+    assert bundle is not None
+    files = {file.relative_to(root): file for file in root.rglob("*") if file.is_file()}
+    assert {file.relative_to(bundle.path) for file in Path(bundle.path).rglob("*") if file.is_file()} == set(files)
+    for name, file in files.items():
+        assert (Path(bundle.path) / name).read_bytes() == file.read_bytes()
+        assert (Path(bundle.path) / name).stat().st_mtime_ns // 1000 == file.stat().st_mtime_ns // 1000
+
+
+def test_holes_stay_holes_in_the_hands_of_tar(tmp_path: Path) -> None:
+    if shutil.which("tar") is None or shutil.which("zstd") is None:
+        pytest.skip("no tar and zstd here")
+    root, out = golden.pristine("5.3.3-crash"), tmp_path / "out.tar.zst"
+    bundled(root, out)
+    subprocess.run(["tar", "-C", tmp_path, "-I", "zstd", "-xf", out], check=True)
+    wheel, own = tmp_path / "store/timerwheel", root / "timerwheel"
+    assert wheel.read_bytes() == own.read_bytes()
+    assert wheel.stat().st_blocks * 512 < wheel.stat().st_size // 10
+    assert open_store(str(tmp_path)).bundle is not None
+
+
+def test_it_is_read_as_a_store_and_refuses_what_was_left_out(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root, out = damaged(KAFKA, tmp_path), tmp_path / "out.tar.zst"
+    assert rmqctl("bundle", root, out).exit_code == 0
+    for verb in ("topics", "transactions", "producers", "metadata"):
+        assert rmqctl(verb, out, "-o", "json").stdout == rmqctl(verb, root, "-o", "json").stdout
+    of_store, of_bundle = (json.loads(rmqctl("lag", path, "-o", "json").stdout) for path in (root, out))
+    assert [{**row, "metadata": ""} for row in of_bundle] == [{**row, "metadata": ""} for row in of_store]
+    for typed in (
+        ["dump", out, "--body"],
+        ["dump", out, "--grep", "x"],
+        ["query-key", out, "t", "k"],
+        ["dump", out, "--key", "k"],
+    ):
+        refused = rmqctl(*typed)
+        assert refused.exit_code == 2
+        assert "not in this bundle" in refused.stderr
+    refused = rmqctl("repair", out, "--apply", "--yes")
+    assert refused.exit_code == 2
+    assert "this is a bundle" in refused.stderr
+
+
+def test_it_keeps_to_a_size_or_writes_nothing(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root, out = golden.pristine("4.9.8-clean"), tmp_path / "out.tar.zst"
+    refused = rmqctl("bundle", root, out, "--max-size", "10k")
+    assert refused.exit_code == 13
+    assert "--max-size" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert rmqctl("bundle", root, out, "--max-size", "1M").exit_code == 0
+    assert rmqctl("bundle", root, root / "out.tar.zst").exit_code == 13
+
+
+def test_a_bundle_that_is_cut_is_said_to_be(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    out = tmp_path / "out.tar.zst"
+    bundled(golden.pristine("4.5.2-clean"), out)
+    out.write_bytes(out.read_bytes()[:-2000])
+    refused = rmqctl("verify", out)
+    assert refused.exit_code == 11
+    assert "cannot be unpacked" in refused.stderr
+
+
+# --- filler ---------------------------------------------------------------------------------------------
+
+
+@given(st.text(min_size=2, max_size=40))
+def test_a_text_of_the_same_hash_is_as_long_and_another(text: str) -> None:
+    value = text.encode("utf-8", "replace")
+    made = same_hash(value)
+    assert len(made) == len(value)
+    if len(text) >= 8 and value.isascii() and text.isprintable():
+        assert java_hash(made.decode()) == java_hash(value.decode())
+        assert sum(a == b for a, b in zip(made, value, strict=True)) <= len(value) // 2
+
+
+@given(st.text("abcXYZ019-_", min_size=1, max_size=7))
+def test_short_keys_keep_their_hash(text: str) -> None:
+    made = same_hash(text.encode())
+    assert java_hash(made.decode()) == java_hash(text)
+    assert (made == text.encode()) == (len(text) == 1)
+
+
+@pytest.mark.parametrize("crc", [Crc(CRC32, zlib.crc32), Crc(CRC32C, crc32c)])
+@given(st.binary(min_size=4, max_size=2000), st.integers(0, 2**32 - 1), st.randoms())
+def test_four_bytes_give_any_crc(crc: Crc, data: bytes, wanted: int, random: Any) -> None:
+    at = random.randrange(len(data) - 3)
+    pattern = pattern_at(len(data) - at, crc.compute(data) ^ wanted, crc)
+    made = bytearray(data)
+    for place, byte in enumerate(pattern, at):
+        made[place] ^= byte
+    assert crc.compute(bytes(made)) == wanted
+
+
+@given(st.binary(max_size=300) | st.lists(st.sampled_from([b"a", b"bc", b"\0" * 9]), max_size=90).map(b"".join))
+def test_dense_blocks_are_read_by_the_library(data: bytes) -> None:
+    assert pa.Codec("snappy").decompress(_densely(data), len(data), asbytes=True) == data
