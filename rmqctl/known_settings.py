@@ -37,11 +37,14 @@ class KnownSettings:
     source: str
     free: tuple[str, ...] = ()
 
+    def text(self) -> str:
+        """Return the table as it lies there."""
+        return files(self.package).joinpath(self.file).read_text("utf-8")
+
     @cached_property
     def _table(self) -> Mapping[str, list[tuple[Release, str | None]]]:
-        text = files(self.package).joinpath(self.file).read_text("utf-8")
         found: dict[str, list[tuple[Release, str | None]]] = {}
-        for line in text.splitlines():
+        for line in self.text().splitlines():
             name, *changes = line.split(" ")
             found[name] = [_change(one) for one in changes]
         return found
