@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.positions import Choice
     from rmqctl.release import Release
     from rmqctl.store import LoneFile, Store
+    from rmqctl.verification import LogPart
 
     Moment = datetime | str | int
 
@@ -159,6 +160,7 @@ class Verify(Question[Answer]):
     as_release: Release | None = None
     notes: bool = True
     share: Callable[..., Any] | None = None
+    part: LogPart | None = None
 
 
 @dataclass(frozen=True, slots=True)

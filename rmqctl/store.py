@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rmqctl.repair import Applied
     from rmqctl.repair.books import Stretches
     from rmqctl.tables import Tables
+    from rmqctl.verification import LogPart
 
 A = TypeVar("A")
 
@@ -285,6 +286,7 @@ class Store(Asked):
         as_release: Release | None = None,
         notes: bool = True,
         share: Callable[..., Any] | None = None,
+        part: LogPart | None = None,
     ) -> Answer:
         """Check every file alone, then the files against each other; a row a finding.
 
@@ -295,8 +297,13 @@ class Store(Asked):
             as_release: judge by this release; None: the one the store shows.
             notes: also what is normal but worth knowing.
             share: checks splits elsewhere, see `rmqctl.pipeline`.
+            part: only this one of :meth:`parts`, and what leads into it; None: all.
         """
-        return self.ask(questions.Verify(level, cross, processes, as_release, notes, share))
+        return self.ask(questions.Verify(level, cross, processes, as_release, notes, share, part))
+
+    def parts(self) -> Sequence[LogPart]:
+        """Return the parts that can be checked one after the other, each at a moment of its own, in order."""
+        raise NotImplementedError
 
     def topics(
         self, *, topic: Named = None, by_topic: bool = False, as_found: bool = False, disk: bool = False

@@ -37,6 +37,29 @@ class ForeseenStart:
         return None if self.row is None else {**self.row, "harm": self.harm}
 
 
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """A part of what a store holds that can be checked alone, at a moment of its own.
+
+    Attributes:
+        name: the same as long as the part exists.
+        size: bytes of log.
+        begin, end: RocketMQ: physical offsets; files of the log that begin there.
+        directories: Kafka: names of the directories of partitions.
+    """
+
+    name: str
+    size: int
+    begin: int = 0
+    end: int = 0
+    directories: frozenset[str] = frozenset()
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether it is what belongs to no log: names and lengths of files, configuration, checkpoints."""
+        return self.begin == self.end and not self.directories
+
+
 class Verification(Protocol):
     """One run of the checks of a family.
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from rmqctl.files.pace import pread, preadv
+
 bytes(31 << 20)
 """Asked for and given back untouched: from then on glibc keeps freed memory up to this size for the next window and
 what is made from it. Else it takes it from the system again for each window, which costs as much as the CRCs.
@@ -122,14 +124,14 @@ class LocalFile:
 
     def read_at(self, offset: int, size: int) -> bytes:
         fd, parts = self._descriptor(), []
-        while size > 0 and (part := os.pread(fd, min(size, 1 << 30), offset)):
+        while size > 0 and (part := pread(fd, min(size, 1 << 30), offset)):
             parts.append(part)
             offset, size = offset + len(part), size - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         fd, done = self._descriptor(), 0
-        while done < len(buffer) and (n := os.preadv(fd, [buffer[done:]], offset + done)):
+        while done < len(buffer) and (n := preadv(fd, buffer[done:], offset + done)):
             done += n
         return done
 
@@ -188,7 +190,7 @@ def data_extents(fd: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
         at = low
         while at < high:
             stop = min(high, at - at % _WINDOW + _WINDOW)
-            yield from _filled(os.pread(fd, stop - at, at), at)
+            yield from _filled(pread(fd, stop - at, at), at)
             at = stop
 
 
@@ -239,7 +241,7 @@ class Reader:
         if path != self._path:
             self.close()
             self._fd, self._path = os.open(path, os.O_RDONLY | os.O_CLOEXEC), path
-        return os.pread(self._fd, size, offset)
+        return pread(self._fd, size, offset)
 
     def close(self) -> None:
         if self._fd >= 0:

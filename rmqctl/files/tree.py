@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from rmqctl.errors import NotAStore
 from rmqctl.files.local import ByteSource, LocalFile, opened
+from rmqctl.files.pace import pread
 
 _KIND, _DIRECTORY, _FILE = 0o170000, 0o040000, 0o100000
 Listing = tuple[tuple[str, int], ...]
@@ -135,7 +136,7 @@ class LocalTree:
         """
         descriptor = opened(self.full(path))
         try:
-            return os.pread(descriptor, size, 0)
+            return pread(descriptor, size, 0)
         finally:
             os.close(descriptor)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
     from rmqctl.repair.books import Stretches
     from rmqctl.tables import Tables
+    from rmqctl.verification import LogPart
 
 _LARGE, _MANY = 128 << 20, 2_000
 """Bytes of log, and partitions, from which several processes are faster than one."""
@@ -141,13 +142,17 @@ class KafkaStore(_Family, Store):
         is_large = self.size >= _LARGE or len(self.logs.partitions) >= _MANY
         return wanted or (most_processes() if is_large else 1)
 
-    def _now(self) -> KafkaStore:
-        """Return the store, or where a broker runs as it was at one moment, for all that judges it."""
+    def _now(self, partitions: frozenset[str] | None = None) -> KafkaStore:
+        """Return the store, or where a broker runs as it was at one moment, for all that judges it.
+
+        Args:
+            partitions: names of the directories that are looked at; None: all.
+        """
         if not self.is_running:
             return self
         from rmqctl.kafka.directory.moment import at_one_moment
 
-        found = KafkaStore(at_one_moment(self.logs))
+        found = KafkaStore(at_one_moment(self.logs, partitions))
         found.settings = self.settings
         return found
 
@@ -184,8 +189,13 @@ class KafkaStore(_Family, Store):
     def answer_verify(self, asked: questions.Verify) -> Answer:
         from rmqctl.kafka.verbs import checking
 
-        now = self._now()
+        now = self._now(None if asked.part is None else asked.part.directories)
         return checking.verify(now.replicas, now.logs, asked, self.settings, self._processes(asked.processes))
+
+    def parts(self) -> list[LogPart]:
+        from rmqctl.kafka.verbs.checking import parts_of
+
+        return parts_of(self.logs)
 
     def answer_topics(self, asked: questions.Topics) -> Answer:
         from rmqctl.kafka.verbs import looking

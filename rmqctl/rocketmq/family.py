@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
     from rmqctl.repair.books import Stretches
     from rmqctl.rocketmq.tables.tables import RocketMQTables
+    from rmqctl.verification import LogPart
 
 
 def open_at(place: Place) -> Store | LoneFile | None:
@@ -183,6 +184,11 @@ class RocketMQ(_Family, Store):
         from rmqctl.rocketmq.verbs import checking
 
         return checking.verify(self._now(), asked)
+
+    def parts(self) -> list[LogPart]:
+        from rmqctl.rocketmq.verify.parts import parts_of
+
+        return parts_of(self.files)
 
     def answer_topics(self, asked: questions.Topics) -> Answer:
         from rmqctl.rocketmq.verbs import looking

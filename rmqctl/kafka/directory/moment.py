@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from rmqctl.files.local import PAGE, data_extents, opened
 from rmqctl.files.moment import Moment, MomentTree, keep_small
+from rmqctl.files.pace import pread
 from rmqctl.files.tree import Entry, LocalTree
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, read_directory, read_partition
 from rmqctl.kafka.directory.file_names import SEGMENT_KINDS, FileKind, meaning_of
@@ -20,21 +21,35 @@ _ENTRY = {FileKind.OFFSET_INDEX: 8, FileKind.TIME_INDEX: 12}
 """Bytes of an entry of the indexes that are made at full length and filled later."""
 
 
-def at_one_moment(logs: LogDirectories) -> LogDirectories:
-    """Return the directories of a running broker as they were at one moment; any others as they are."""
+def at_one_moment(logs: LogDirectories, partitions: frozenset[str] | None = None) -> LogDirectories:
+    """Return the directories of a running broker as they were at one moment; any others as they are.
+
+    Args:
+        partitions: names of the directories that are looked at: others may have changed since; None: all.
+    """
     if not logs.is_running:
         return logs
-    return replace(logs, directories=[_held(directory) for directory in logs.directories])
+    return replace(logs, directories=[_held(directory, partitions) for directory in logs.directories])
 
 
-def _held(directory: LogDirectory) -> LogDirectory:
+def _held(directory: LogDirectory, partitions: frozenset[str] | None) -> LogDirectory:
     live = directory.tree
     if not isinstance(live, LocalTree) or isinstance(live, MomentTree):
         return directory
-    small = keep_small(live, [file.name for file in directory.all_files() if file.kind not in _GROWS])
+
+    def counts(path: str) -> bool:
+        above = path.partition("/")[0] if "/" in path else ""
+        return partitions is None or not above or above in partitions
+
+    small = keep_small(live, [f.name for f in directory.all_files() if f.kind not in _GROWS and counts(f.name)])
     moment = Moment()
     moment.list(live)
-    found = [entry for entries in moment.listed.values() for entry in entries if not entry.is_directory]
+    found = [
+        entry
+        for entries in moment.listed.values()
+        for entry in entries
+        if not entry.is_directory and counts(entry.path)
+    ]
     for path, data in small.items():
         if path.rpartition("/")[0] in moment.listed:
             moment.hold(path, len(data), data, len(data))
@@ -65,7 +80,7 @@ def _filled(live: LocalTree, entry: Entry, size: int) -> int:
     try:
         end = max((begin + length for begin, length in data_extents(descriptor, 0, entry.size)), default=0)
         begin = max(end - PAGE, 0)
-        last = begin + len(os.pread(descriptor, end - begin, begin).rstrip(b"\0"))
+        last = begin + len(pread(descriptor, end - begin, begin).rstrip(b"\0"))
     except OSError:
         return entry.size
     finally:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
+from zlib import crc32
 
 from rmqctl import questions
 from rmqctl.answer import Answer
@@ -22,7 +23,7 @@ from rmqctl.kafka.verbs.recovering import summary
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.parallel import Share
 from rmqctl.release import Release
-from rmqctl.verification import ForeseenStart, show
+from rmqctl.verification import ForeseenStart, LogPart, show
 
 
 class Verifications:
@@ -38,7 +39,9 @@ class Verifications:
         share: Share | None = None,
         known: Mapping[str, KnownLogs] | None = None,
         replicas: Replicas | None = None,
+        part: frozenset[str] | None = None,
     ) -> None:
+        self.part = part
         self.logs, self.options, self.answer, self.share = logs, options, answer, share
         self.replicas = replicas or Replicas(logs)
         self.known = known or {}
@@ -52,7 +55,7 @@ class Verifications:
         return [
             Verification(
                 directory, self.options, self.answer.advance, self.logs.selection, image, self.share, here,
-                watch=self.known[directory.root].watch if directory.root in self.known else None,
+                watch=self.known[directory.root].watch if directory.root in self.known else None, part=self.part,
             )
             for directory in directories
         ]  # fmt: skip
@@ -60,7 +63,7 @@ class Verifications:
     def findings(self) -> Iterator[Finding]:
         """All findings; with several directories file names begin with that of theirs."""
         several = len(self.each) > 1
-        if not self.logs.selection:
+        if not self.logs.selection and not self.part:
             for finding in _together(self.logs.directories):
                 self.counts[str(finding.level)] += 1
                 yield finding
@@ -68,6 +71,10 @@ class Verifications:
             for finding in checked.findings():
                 self.counts[str(finding.level)] += 1
                 yield replace(finding, file=f"{checked.directory.root}/{finding.file}") if several else finding
+
+    def start(self) -> ForeseenStart:
+        """A part of a directory is never started."""
+        return ForeseenStart(untried="only a part was looked at")
 
     def summary(self) -> dict[str, Any]:
         """Return the sums over all directories."""
@@ -108,7 +115,11 @@ def verify(
     if asked.share is not None:
         answer.total = None  # who shares the work shows how far it is
     options = VerifyOptions(asked.level, asked.cross, processes)
-    checked = StartingVerifications(replicas, logs, options, answer, asked.as_release, settings, asked.share)
+    checked: Verifications
+    if asked.part is not None:
+        checked = Verifications(logs, options, answer, replicas=replicas, part=asked.part.directories)
+    else:
+        checked = StartingVerifications(replicas, logs, options, answer, asked.as_release, settings, asked.share)
     return show(answer, checked, logs.root if len(logs.directories) == 1 else "", notes=asked.notes)
 
 
@@ -159,3 +170,25 @@ def _untried(logs: LogDirectories, options: VerifyOptions) -> str:
 def findings_of(logs: LogDirectories, level: str, share: Share | None = None) -> Iterator[Finding]:
     """All findings of log directories, with their logs read elsewhere where somebody shares the work."""
     return Verifications(logs, VerifyOptions(level), Answer(), share).findings()
+
+
+# --- parts that are checked one after the other -----------------------------------------------------
+
+_OWN, _BUCKETS = 64 << 20, 16
+"""Bytes from which a partition is a part of its own; others are divided among so many parts, by their names."""
+
+
+def parts_of(logs: LogDirectories) -> list[LogPart]:
+    """Return the parts of log directories: what belongs to no partition, then partitions by name."""
+    sizes = Counter[str]()
+    for partition in logs.partitions:
+        sizes[partition.directory] += sum(max(log.size, 0) for log in partition.logs)
+    small: dict[str, dict[str, int]] = {}
+    found = []
+    for name, size in sizes.items():
+        if size >= _OWN:
+            found.append(LogPart(name, size, directories=frozenset({name})))
+        else:
+            small.setdefault(f"small/{crc32(name.encode()) % _BUCKETS:02d}", {})[name] = size
+    found += [LogPart(name, sum(own.values()), directories=frozenset(own)) for name, own in small.items()]
+    return [LogPart("names", 0), *sorted(found, key=lambda part: part.name)]

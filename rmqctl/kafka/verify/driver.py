@@ -21,7 +21,7 @@ from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.log.block import stated_records
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import PartitionLog
-from rmqctl.kafka.state.replicas import gone_of
+from rmqctl.kafka.state.replicas import Gone, gone_of
 from rmqctl.kafka.verify import state
 from rmqctl.kafka.verify.indexes import IndexSettings, SegmentIndexes, check_txn_index, intervals_shown
 from rmqctl.kafka.verify.log import LogCheck, SegmentFacts
@@ -88,6 +88,8 @@ class Verification:
 
     Attributes:
         selection: path of a partition or file inside the directory, "" for all.
+        part: names of the directories of partitions that are looked at, and nothing else; none: what belongs to no
+            partition; None: all.
         image: the cluster's metadata, wherever its log lies; None where it is not known.
         share: reads splits elsewhere; None: by processes here.
         elsewhere: topic and number of what lies in the broker's other log directories.
@@ -103,6 +105,7 @@ class Verification:
     image: MetadataImage | None = None
     share: Share | None = None
     elsewhere: frozenset[tuple[str, int | None]] = frozenset()
+    part: frozenset[str] | None = None
     known: Mapping[str, PartitionChecked] = field(default_factory=dict)
     memory: dict[str, PartitionChecked] | None = None
     watch: Callable[[Partition, Segment, Headers | OSError], object] | None = None
@@ -149,20 +152,28 @@ class Verification:
     @property
     def partitions(self) -> list[Partition]:
         """The partitions that are looked at."""
-        wanted = self.selection.partition("/")[0]
-        return [p for p in self.directory.partitions if not wanted or p.directory == wanted]
+        wanted, part = self.selection.partition("/")[0], self.part
+        return [
+            p
+            for p in self.directory.partitions
+            if (not wanted or p.directory == wanted) and (part is None or p.directory in part)
+        ]
+
+    @property
+    def _is_whole(self) -> bool:
+        return not self.selection and not self.part
 
     def _all(self) -> Iterator[Finding]:
         directory, checkpoints = self.directory, self._checkpoints
         partitions = self.partitions
-        self.files = sum(len(p.files) for p in partitions) + (0 if self.selection else len(directory.files))
+        self.files = sum(len(p.files) for p in partitions) + (len(directory.files) if self._is_whole else 0)
         self.bytes = sum(max(log.size, 0) for p in partitions for log in p.logs)
-        if not self.selection:
+        if self._is_whole:
             yield from state.check_directory(directory)
             if not any(topic == METADATA_TOPIC for topic, _ in self.elsewhere):
                 yield from state.check_metadata_is_here(directory)
         image = self.image = self.image or state.read_image(directory, checkpoints)
-        if not self.selection:
+        if self._is_whole:
             yield from state.check_node(directory, image)
         here = {(p.topic, p.partition) for p in directory.partitions} | self.elsewhere
         gone = list(gone_of(directory, checkpoints, image, here))
@@ -179,14 +190,20 @@ class Verification:
             self.records += looked.records
             if looked.end is not None:
                 ends[partition.directory] = looked.end
-        if not self.selection:
-            absent = {(one.topic, one.number) for one in gone if one.partition is None}
-            yield from state.check_gone(one for one in gone if one.partition is None)
-            yield from state.check_checkpoints(directory, checkpoints, ends, absent)
+        yield from self._beside(gone, ends)
         metadata = directory.metadata_log
         if metadata is not None and image is not None and metadata in partitions:
             damaged = self.options.level != "quick" and metadata.directory not in ends
             yield from state.check_metadata(metadata, image, damaged=damaged)
+
+    def _beside(self, gone: Sequence[Gone], ends: Mapping[str, int]) -> Iterator[Finding]:
+        """Yield findings of what is not here and of checkpoints; of a part what the ends of its logs show."""
+        absent = {(one.topic, one.number) for one in gone if one.partition is None}
+        if self._is_whole:
+            yield from state.check_gone(one for one in gone if one.partition is None)
+        if not self.selection:
+            found = state.check_checkpoints(self.directory, self._checkpoints, ends, absent)
+            yield from (finding for finding in found if self._is_whole or finding.topic is not None)
 
     def _looked(self, partitions: Sequence[Partition]) -> Iterator[tuple[Partition, PartitionChecked]]:
         """Yield the partitions in order with what is found in them."""

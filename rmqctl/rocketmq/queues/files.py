@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ BATCH_UNIT = plan_of(BatchConsumeQueueUnit).runs[0].dtype
 Units = npt.NDArray[np.void]
 _CHUNK_UNITS = 1 << 16
 _RECOVERED_FILES = 3
+_FAR = (1 << 63) - 1
 
 
 def is_pre_blank(units: Units) -> npt.NDArray[np.bool_]:
@@ -145,6 +146,82 @@ class Queue:
                 units = self.read(file, (position - file.base) // self.dtype.itemsize, 1)
                 return units if len(units) else None
         return None
+
+
+class Window(NamedTuple):
+    """A part of the log that queues and index are held against.
+
+    Attributes:
+        begin, end: physical offsets, the first and the one after the last.
+        is_last: the log ends in it; whatever leads beyond is of it, too.
+    """
+
+    begin: int
+    end: int
+    is_last: bool
+
+    def __contains__(self, physical: object) -> bool:
+        return isinstance(physical, int) and self.begin <= physical and (self.is_last or physical < self.end)
+
+
+_NO_WINDOW = Window(0, 0, is_last=False)
+
+
+@dataclass(slots=True)
+class QueueWindow(Queue):
+    """A queue of which only the units are seen that lead into a part of the log, found by halving: where damaged units
+    break their order, some may be left out.
+
+    Attributes:
+        high: the highest queue offset of a record of the part: a unit up to it that leads elsewhere is another part's.
+    """
+
+    window: Window = _NO_WINDOW
+    high: int = -1
+
+    @classmethod
+    def of(cls, queue: Queue, window: Window, high: int = -1) -> QueueWindow:
+        """Return what is seen of a queue."""
+        return cls(queue.where, queue.files, queue.dtype, window, high)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no unit leads there."""
+        return not any(units["size"].any() for file in self.files for _, units in self.chunks(file))
+
+    def chunks(self, file: StoreFile) -> Iterator[tuple[int, Units]]:
+        begin, end, is_last = self.window
+        size, stop = self.dtype.itemsize, self._first(file, _FAR if is_last else end)
+        for at in range(self._first(file, begin), stop, _CHUNK_UNITS):
+            units = self.read(file, at, min(_CHUNK_UNITS, stop - at)).copy()
+            number, leads = file.base // size + at + np.arange(len(units)), units["physical_offset"]
+            units[(leads < begin) | ((leads >= end) & (~np.bool_(is_last) | (number <= self.high)))] = 0
+            if len(units):
+                yield at, units
+
+    def last_physical(self, file: StoreFile) -> int:
+        """Return where the last written unit of a file leads, wherever that is; -1 without one."""
+        count = self._first(file, _FAR)
+        units = self.read(file, max(count - 1, 0), 1)["physical_offset"]
+        return int(units[0]) if count and len(units) else -1
+
+    def _first(self, file: StoreFile, wanted: int) -> int:
+        """Return the number of the first unit of a file that leads to an offset or beyond, or is not written."""
+        size = self.dtype.itemsize
+        low, high = 0, file.size // size
+        middle = max(high - 1, 0)  # most files lie wholly in front
+        source = file.open()
+        try:
+            while low < high:
+                unit = np.frombuffer(source.read_at(middle * size, size).ljust(size, b"\0"), self.dtype)[0]
+                if unit["size"] and unit["physical_offset"] < wanted:
+                    low = middle + 1
+                else:
+                    high = middle
+                middle = (low + high) // 2
+        finally:
+            source.close()
+        return low
 
 
 def queues_of(queues: Iterator[QueueFiles], dtype: np.dtype[Any] = UNIT) -> Iterator[Queue]:

@@ -87,6 +87,7 @@ class Verification:
         saw: takes what the witness saw of each split, in log order; None: :attr:`sights` does.
 
     Attributes:
+        part: physical offsets: only files of the log that begin there are read; None: all.
         log: what the splits of the log leave, added up; missing: records whose queue unit is not there, or wrong.
         sights: what the witness saw of each split, in log order, where nobody else takes it; None of a split that
             cannot be read.
@@ -107,6 +108,7 @@ class Verification:
         self.witness, self.sights = witness, list[Any]()
         self.saw = saw or self.sights.append
         self.log, self.missing = LogJoin(), MissingUnits()
+        self.part: tuple[int, int] | None = None
         self.counts: Counter[str] = Counter()
         self.files = self.records = self.messages = self.bytes = 0
         self._chains: list[list[Finding]] | None = None
@@ -165,7 +167,7 @@ class Verification:
         yield from checked.findings()
         self.files, self.bytes = checked.files, sum(max(f.size, 0) for f in self.store.log_files)
         if self.options.level is not Level.QUICK:
-            said = _Said()
+            said = Said()
             yield from self._log(self._job(geometry, context), said)
             newest = Release(*context.highest_release)
             across = list(said.noted(said.log.findings(self.options.as_release, newest)))
@@ -202,11 +204,11 @@ class Verification:
         max_message = integer(self.store.settings, "maxMessageSize") or DEFAULT_MAX_MESSAGE
         return Job(self.store, geometry, context, bodies, cross, max_message, self.witness)
 
-    def _log(self, job: Job, said: _Said) -> Iterator[Finding]:
+    def _log(self, job: Job, said: Said) -> Iterator[Finding]:
         """Yield findings of all splits in log order; what they leave for the join is added to ``said``."""
         log = CommitLog(self.store.log_files, crashed=self.store.has_abort, file_size=job.geometry.commit_log_file_size)
         size = SPLIT_SIZE if self.share is not None else size_for(self.bytes, self.options.processes)
-        splits = splits_of(log.contexts(), self.options.split_size or size)
+        splits = splits_of([c for c in log.contexts() if self._reads(c.file)], self.options.split_size or size)
         numbers = {file.name: number for number, file in enumerate(log.files)}
         lost = {file.name: gap for file, gap in files.cut_files(log.files, log.file_size)}
         ended = False
@@ -230,6 +232,9 @@ class Verification:
             if self.progress:
                 self.progress((split.stop or split.context.file.size) - split.start)
 
+    def _reads(self, file: StoreFile) -> bool:
+        return self.part is None or self.part[0] <= file.base < self.part[1]
+
     def _results(self, job: Job, splits: list[Split]) -> Iterator[tuple[Split, Any]]:
         if self.share is not None:
             yield from zip(splits, self.share(job, splits), strict=True)
@@ -247,7 +252,7 @@ class Verification:
             self._chains.append(found)
             refusals_of(self.store.tree).update(refusals)
 
-    def _learned(self, context: LogContext, said: _Said, across: list[Finding], file_size: int) -> LogContext:
+    def _learned(self, context: LogContext, said: Said, across: list[Finding], file_size: int) -> LogContext:
         """Return the context with what the scan has shown."""
         breaks = [f.physical_offset for f in across if f.kind in MISPLACING and f.physical_offset is not None]
         log, self.log, self.missing = said.log, said.log, said.queues.missing
@@ -277,7 +282,7 @@ def _is_reported(finding: Finding, file: StoreFile, lost: Mapping[str, tuple[int
 
 
 @dataclass(slots=True)
-class _Said:
+class Said:
     """What all splits leave for the join, added up as they come."""
 
     log: LogJoin = field(default_factory=LogJoin)
@@ -335,4 +340,14 @@ def check_split(job: Job, split: Split) -> SplitResult:
     return SplitResult(found, check.partials, refusals)
 
 
-__all__ = ["Geometry", "Level", "Progress", "Share", "SplitResult", "Verification", "VerifyOptions", "check_split"]
+__all__ = [
+    "Geometry",
+    "Level",
+    "Progress",
+    "Said",
+    "Share",
+    "SplitResult",
+    "Verification",
+    "VerifyOptions",
+    "check_split",
+]

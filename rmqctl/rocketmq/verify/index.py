@@ -19,6 +19,7 @@ from rmqctl.rocketmq.index import IndexFile, index_files, is_written
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import LogBlock
+from rmqctl.rocketmq.queues.files import Window
 from rmqctl.rocketmq.store.files import INDEX, RocketMQStore
 from rmqctl.rocketmq.store.geometry import Geometry, IndexGeometry, flag
 from rmqctl.rocketmq.verify.context import LogContext
@@ -331,16 +332,20 @@ def finish(
     said: IndexPartial,
     context: LogContext,
     chains: list[list[Finding]] | None = None,
+    window: Window | None = None,
 ) -> Iterator[Finding]:
     """Check each index file alone, then yield what the log showed.
 
     Args:
         said: by all splits.
         chains: findings of :func:`chains_of` for each file, where they are known.
+        window: only the files that end in this part of the log are looked at alone; None: all.
     """
     files = index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
     try:
         for number, file in enumerate(files):
+            if window is not None and not _ends_in(file, window, unsettled=_is_unsettled(store, files, file)):
+                continue
             known = chains[number] if chains is not None and number < len(chains) else None
             times = said.times.get(file.path, FileTimes())
             yield from check_file(store, file, context, _is_unsettled(store, files, file), times, chains=known)
@@ -349,6 +354,13 @@ def finish(
     finally:
         for file in files:
             file.close()
+
+
+def _ends_in(file: IndexFile, window: Window, *, unsettled: bool) -> bool:
+    """Whether the last entry of a file leads into a part of the log; where its header is wrong nobody can tell."""
+    if not file.is_whole or header_problem(file, unsettled=unsettled):
+        return True
+    return file.header["end_phy_offset"] in window
 
 
 def chains_of(store: RocketMQStore, geometry: Geometry, number: int) -> list[Finding]:

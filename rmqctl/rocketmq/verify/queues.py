@@ -28,7 +28,7 @@ from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, Pairs, TextIds, run_starts, signed
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.record import LogReader
-from rmqctl.rocketmq.queues.files import UNIT, Queue, UnitPages, Units
+from rmqctl.rocketmq.queues.files import UNIT, Queue, UnitPages, Units, Window
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase, open_queues
 from rmqctl.rocketmq.store.databases import DatabaseDamaged, can_read
 from rmqctl.rocketmq.store.files import LIGHT, QUEUES, QueueFiles, RocketMQStore, StoreFile
@@ -280,12 +280,14 @@ def finish(
     listed: dict[str, Listing],
     said: QueuePartial,
     context: LogContext,
+    window: Window | None = None,
 ) -> Iterator[Finding]:
     """Yield what only shows when the whole log has been seen: missing units, units of no record, ends of queues.
 
     Args:
         listed: names and sizes of each consume queue's files by its path.
         said: by all splits.
+        window: only units count that lead into this part of the log; None: all.
     """
     claims, missing = said.claims, said.missing
     if store.is_rocksdb:
@@ -298,9 +300,10 @@ def finish(
         yield from finish_database(store, light, lacking, context, file_size)
         claims = {key: claim for key, claim in claims.items() if key not in light}
         missing = missing.of_queues(lambda key: not store.in_database(key[0]))
-    yield from finish_queues(store, FileQueues(store, listed, claims, context), claims, missing, context, file_size)
+    opened = FileQueues(store, listed, claims, context, window)
+    yield from finish_queues(store, opened, claims, missing, context, file_size)
     yield from extension_findings(said.extensions, context)
-    yield from finish_batches(store, said.batches, context)
+    yield from finish_batches(store, said.batches, context, window)
 
 
 _CHUNK_UNITS = 1 << 16

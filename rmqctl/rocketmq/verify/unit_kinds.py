@@ -37,7 +37,16 @@ from rmqctl.rocketmq.findings.derived import (
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import Pairs
 from rmqctl.rocketmq.log.record import LogReader
-from rmqctl.rocketmq.queues.files import BATCH_UNIT, Queue, Units, misnamed_queue, queue_home, queues_of
+from rmqctl.rocketmq.queues.files import (
+    BATCH_UNIT,
+    Queue,
+    QueueWindow,
+    Units,
+    Window,
+    misnamed_queue,
+    queue_home,
+    queues_of,
+)
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     QUEUES_EXT,
@@ -320,8 +329,17 @@ def _batches(units: Units) -> list[Batch]:
     return [Batch(*row) for row in zip(*(units[name].tolist() for name in Batch._fields), strict=True)]
 
 
-def finish_batches(store: RocketMQStore, claims: Mapping[Key, BatchClaim], context: LogContext) -> Iterator[Finding]:
-    """Batch queues that do not come out even with the batches of the log."""
+def finish_batches(
+    store: RocketMQStore,
+    claims: Mapping[Key, BatchClaim],
+    context: LogContext,
+    window: Window | None = None,
+) -> Iterator[Finding]:
+    """Batch queues that do not come out even with the batches of the log.
+
+    Args:
+        window: only units count that lead into this part of the log; None: all.
+    """
     left, homes = dict(claims), set()
     reached = max((claimed.dispatched for claimed in claims.values()), default=-1)
     context = context.for_queues(
@@ -330,6 +348,10 @@ def finish_batches(store: RocketMQStore, claims: Mapping[Key, BatchClaim], conte
     with LogReader(context.log_files) as log:
         for queue in queues_of(store.queues(BATCH_QUEUES), BATCH_UNIT):
             claimed = left.pop(queue.key, BatchClaim())
+            if window is not None:
+                queue = QueueWindow.of(queue, window, claimed.claim.high)
+                if not claimed.claim.count and queue.is_empty:
+                    continue
             if not claimed.claim.count and (home := queue_home(queue, log)) is not None:
                 homes.add(home)
                 yield misnamed_queue(queue, home)

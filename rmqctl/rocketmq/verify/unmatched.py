@@ -30,7 +30,16 @@ from rmqctl.rocketmq.findings.derived import (
 from rmqctl.rocketmq.findings.log import LOG_GAP
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.record import LogReader
-from rmqctl.rocketmq.queues.files import UNIT, Queue, Units, is_pre_blank, misnamed_queue, queue_home
+from rmqctl.rocketmq.queues.files import (
+    UNIT,
+    Queue,
+    QueueWindow,
+    Units,
+    Window,
+    is_pre_blank,
+    misnamed_queue,
+    queue_home,
+)
 from rmqctl.rocketmq.store.files import (
     COMMIT_LOG,
     LIGHT,
@@ -180,18 +189,25 @@ class FileQueues:
 
     Attributes:
         listed: names and sizes of each queue's files by its path.
+        window: only units are seen that lead there, and queues that have or lack one; None: all.
     """
 
     store: RocketMQStore
     listed: dict[str, Listing]
     claims: dict[Key, ClaimedUnits]
     context: LogContext
+    window: Window | None = None
 
     def __call__(self, lacking: Collection[Key]) -> Iterator[Queue]:
         tree = self.store.tree
         for path in uneven_queues(tree, self.listed, self.claims, lacking, self.context.min_offset):
             files = listed_files(tree, path, self.listed[path])
-            yield Queue(QueueFiles(QUEUES, *key_of(path), path, tree), files, UNIT)
+            queue = Queue(QueueFiles(QUEUES, *key_of(path), path, tree), files, UNIT)
+            if self.window is not None:
+                queue = QueueWindow.of(queue, self.window, self.claims.get(queue.key, ClaimedUnits()).high)
+                if queue.key not in lacking and queue.key not in self.claims and queue.is_empty:
+                    continue
+            yield queue
 
 
 def finish_queues(
@@ -336,7 +352,7 @@ class _QueueAgainstClaims:
                 live, expired, in_file = live + alive, expired + old, in_file + alive
                 if first == 0 and old and self.unexpired < 0:
                     self.unexpired = self._lowest(units)
-            if file is self.queue.files[0] and (in_file or len(self.queue.files) == 1):
+            if file is self.queue.files[0] and (in_file or len(self.queue.files) == 1 or self._goes_on(file)):
                 self.unexpired = -1
         if expired:
             yield self._expired(expired)
@@ -347,6 +363,10 @@ class _QueueAgainstClaims:
                 for first, units in self.queue.chunks(file):
                     yield from self._unclaimed(file, first, units)
         yield from self._missing()
+
+    def _goes_on(self, file: StoreFile) -> bool:
+        """Whether a file has units that lead into the log, beyond the part of it that is looked at."""
+        return isinstance(self.queue, QueueWindow) and self.queue.last_physical(file) >= self.context.min_offset
 
     def _known(self) -> int:
         """Live units without a record that need no look at the log: they lead into damage, or were found wrong."""
