@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 
 import numpy as np
 
@@ -52,11 +53,7 @@ class Pace:
         self._cache = _Absent()
 
     def read_into(self, descriptor: int, buffer: memoryview, offset: int) -> int:
-        """Fill a buffer from an offset of a file as far as the file goes; return the bytes that were there.
-
-        Raises:
-            OSError: they cannot be read.
-        """
+        """Fill a buffer from an offset of a file as far as the file goes; return the bytes that were there."""
         done = 0
         while done < len(buffer):
             piece = buffer[done : done + _PIECE - (offset + done) % _PAGE]
@@ -74,11 +71,7 @@ class Pace:
         return done
 
     def read_at(self, descriptor: int, size: int, offset: int) -> bytes:
-        """Return up to so many bytes from an offset of a file.
-
-        Raises:
-            OSError: they cannot be read.
-        """
+        """Return up to so many bytes from an offset of a file."""
         size = min(size, max(os.fstat(descriptor).st_size - offset, 0))
         data = bytearray(size)
         return bytes(data[: self.read_into(descriptor, memoryview(data), offset)])
@@ -122,7 +115,13 @@ def step_aside() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, 19)
     call = {"x86_64": 251, "aarch64": 30}.get(os.uname().machine) if os.uname().sysname == "Linux" else None
     if call is not None:  # ioprio_set(IOPRIO_WHO_PROCESS, this one, IOPRIO_CLASS_IDLE), which the C library lacks
-        ctypes.CDLL(None).syscall(call, 1, 0, 3 << 13)
+        _system().syscall(call, 1, 0, 3 << 13)
+
+
+@cache
+def _system() -> ctypes.CDLL:
+    """Return the C library."""
+    return ctypes.CDLL(None)
 
 
 # --- what is in the page cache ------------------------------------------------------------------------
@@ -166,7 +165,7 @@ def _absent(descriptor: int, begin: int, end: int) -> list[tuple[int, int]]:
             area = np.frombuffer(found, np.uint8)
             address = ctypes.c_void_p(area.ctypes.data)
             del area  # else the map cannot be closed
-            failed = ctypes.CDLL(None).mincore(address, ctypes.c_size_t(size), ctypes.c_void_p(there.ctypes.data))
+            failed = _system().mincore(address, ctypes.c_size_t(size), ctypes.c_void_p(there.ctypes.data))
     except (OSError, ValueError, AttributeError):
         return []
     if failed:

@@ -46,7 +46,7 @@ ALL = {
     "kafka": ("2.8.2-clean", "2.8.2-crash", "3.9.2-crash", "4.3.1-clean", "4.3.1-crash"),
     "": ("",),
 }
-WITHOUT = {"produce", "convert", "export", "pipeline", "completion", "report", "sql", "query-id"}
+WITHOUT = {"produce", "convert", "export", "pipeline", "completion", "report", "sql", "query-id", "watch"}
 """They say only what they made, or what the words of a query or another command say."""
 
 

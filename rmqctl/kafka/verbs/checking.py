@@ -72,6 +72,10 @@ class Verifications:
                 self.counts[str(finding.level)] += 1
                 yield replace(finding, file=f"{checked.directory.root}/{finding.file}") if several else finding
 
+    def destroyed(self, kind_id: str) -> Mapping[str, int]:
+        """Nothing: each finding says how many records it concerns."""
+        return {}
+
     def start(self) -> ForeseenStart:
         """A part of a directory is never started."""
         return ForeseenStart(untried="only a part was looked at")
@@ -140,10 +144,6 @@ class StartingVerifications(Verifications):
         self.untried = _untried(logs, options)
         known = {} if self.untried else {d.root: KnownLogs(d) for d in logs.directories}
         super().__init__(logs, options, answer, share, known, replicas)
-
-    def destroyed(self, kind_id: str) -> Mapping[str, int]:
-        """Nothing: each finding says how many records it concerns."""
-        return {}
 
     def start(self) -> ForeseenStart:
         """Return what a broker's start would do."""

@@ -162,7 +162,14 @@ def document(found: Recovery) -> Row:
     """Return the object of ``recover -o json``."""
     whole = summary(found)
     first = {name: whole[name] for name in ("release", "starts", "error")}
-    return {**first, "partitions": {one.key: _partition(one) for one in found.partitions}, **whole}
+    read = [
+        max(segment.log.size, 0)
+        for one in found.partitions
+        for segment in one.loaded.partition.segments
+        if segment.log is not None and segment.base in one.loaded.recovered
+    ]
+    scan = {"segments": len(read), "bytes": sum(read)}
+    return {**first, "scan": scan, "partitions": {one.key: _partition(one) for one in found.partitions}, **whole}
 
 
 def summary(found: Recovery) -> Row:
