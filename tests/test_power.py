@@ -13,6 +13,7 @@ from rmqctl.errors import RmqctlError
 from rmqctl.files.new_files import MARK
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory.directory import LogDirectories, read_directory
+from rmqctl.kafka.engine.batch import BatchHead, Ending
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.log import AppendResult
@@ -167,6 +168,25 @@ def check_kafka(root: Path, acknowledged: list[AppendResult]) -> None:
             assert log.end > result.last_offset
     finally:
         engine.close()
+
+
+def test_what_a_rolled_segment_says_of_aborted_transactions_is_on_the_disk(tmp_path: Path) -> None:
+    """No start makes the transaction index of an ended segment again: readers of committed records would get others."""
+    home = tmp_path / "home"
+    home.mkdir()
+    recorder = Recorder(home)
+    with recorder.recording():
+        engine = KafkaEngine.open(home / "store", SMALL_KAFKA)
+        engine.make_topic("t", 1)
+        head = BatchHead(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+        engine.append("t", 0, [Record(0, START, -1, b"k", b"v" * 99)], head)
+        engine.end_transaction(Ending(7, 0, commit=False, timestamp=START), [("t", 0)])
+        for n in range(9):
+            engine.append("t", 0, [Record(0, START + n, -1, b"k", b"v" * 99)])
+        unsafe = recorder.unsafe()
+        engine.close()
+    assert (home / "store/t-0/00000000000000000000.txnindex").stat().st_size
+    assert not [line for line in unsafe if "00000000000000000000.txnindex" in line]
 
 
 @pytest.mark.parametrize(

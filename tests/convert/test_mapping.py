@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -150,6 +151,15 @@ def test_sentences_agree_with_their_numbers() -> None:
     assert list(result.without_twin()) == [("light-queues", 1, "light queue stays out")]
     result.count("light-queues", 2, "light [queue stays|queues stay] out")
     assert list(result.without_twin()) == [("light-queues", 3, "light queues stay out")]
+
+
+@pytest.mark.parametrize("name", ["KEYS", "__CRC32#", "rmq-flag", "kafka-key", "INNER_NUM"])
+def test_a_header_named_like_a_property_with_a_meaning_is_none(name: str) -> None:
+    """A broker or a client would read it; it lies with the other headers, and comes back from there."""
+    record = Record(5, 7, -1, b"key", b"value", ((name.encode(), b"0123456789"), (b"own", b"x")))
+    made = message_of(record, "t", 0, CONFIG.release)
+    assert made.message.properties.get(name) != "0123456789"
+    assert record_of(stored(made.message, 5, 1), 5) == (record, False)
 
 
 def test_the_crc_of_a_record_is_no_header() -> None:

@@ -132,6 +132,15 @@ def test_both_ends_of_the_time_asked_for_count(tmp_path: Path) -> None:
             assert walked(tmp_path, files, query).offsets == broker_answer(files, query) == wanted
 
 
+def test_a_chain_goes_on_within_the_second_in_which_the_time_asked_for_begins(tmp_path: Path) -> None:
+    writer = Writer()
+    for number, time in enumerate((START, START + 1000, START + 1000, START + 2000)):
+        writer.put("T#a", number * 100, time)
+    files = [bytes(file) for file in writer.files]
+    query = IndexQuery("T#a", START + 1000, START + 5000, 64)
+    assert walked(tmp_path, files, query).offsets == broker_answer(files, query) == [300, 200, 100]
+
+
 @given(
     entries=st.lists(
         st.tuples(st.sampled_from([0, 3]), st.integers(-2, 40), st.integers(-3, 45)), min_size=1, max_size=39
