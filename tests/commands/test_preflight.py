@@ -59,7 +59,7 @@ def test_the_verdict_is_that_of_recover(store: str, to: str, rmqctl: Rmqctl) -> 
         ("5.5.0-rdbpop-clean", "5.1.4", "loses", {"pop.rocksdb"}),
         ("5.5.0-rdblite-clean", "5.3.3", "loses", {"queues.light-rocksdb"}),
         ("2.8.2-clean", "3.9.2", "starts", set()),
-        ("2.8.2-clean", "4.0.0", "refuses", {"mode.zookeeper"}),
+        ("2.8.2-clean", "4.0.0", "unknown", set()),
         ("3.9.2-clean", "4.4.0", "starts", set()),
         ("4.3.1-clean", "3.9.2", "refuses", {"metadata.features"}),
         ("4.3.1-clean", "4.4.0", "starts", set()),
@@ -116,6 +116,16 @@ def test_settings_of_kafka_are_held_against_the_release(rmqctl: Rmqctl, tmp_path
     assert "settings have node 7" in asked(rmqctl, logs, "4.3.1", "--conf", conf)["error"]
     replayed = rmqctl("recover", logs, "--as-release", "4.3.1", "--broker-conf", conf, "-o", "json")
     assert json.loads(replayed.stdout)["starts"] is False
+
+
+def test_a_directory_of_zookeeper_needs_a_migrated_cluster(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    conf, logs = tmp_path / "server.properties", golden.pristine("2.8.2-clean")
+    found = asked(rmqctl, logs, "4.0.0")
+    assert "-stray" in found["unknown"]
+    assert "mode.zookeeper" in {one["id"] for one in found["statements"]}
+    conf.write_text("log.dirs=/x\nzookeeper.connect=localhost:2181\n", "utf-8")
+    assert "process.roles" in asked(rmqctl, logs, "4.0.0", "--conf", conf)["error"]
+    assert asked(rmqctl, logs, "3.9.2", "--conf", conf)["verdict"] == "starts"
 
 
 def test_an_estimate_counts_what_the_start_reads(rmqctl: Rmqctl) -> None:

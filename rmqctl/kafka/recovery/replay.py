@@ -17,7 +17,7 @@ from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.loading.load import LoadedPartition
 from rmqctl.kafka.loading.loads import Loads
 from rmqctl.kafka.recovery.losses import Lost, held_by, lost_of
-from rmqctl.kafka.state.parts import refused_settings, unread_parts
+from rmqctl.kafka.state.parts import needs_migration, refused_settings, unread_parts
 from rmqctl.kafka.state.replicas import Replicas, conflicts, lacks_metadata, unknown_node
 from rmqctl.release import Release
 from rmqctl.text import number_of
@@ -183,7 +183,7 @@ def recover(
     found.starts = found.starts and live > 0
     if not found.starts:
         found.partitions = []
-    elif lacks_metadata(replicas.directories):
+    elif lacks_metadata(replicas.directories) or needs_migration(replicas, release):
         found.unknown = _unknown(len(replicas.served), release)
     found.partitions.sort(key=lambda p: (p.loaded.partition.topic, p.loaded.partition.partition or 0, p.key))
     return found

@@ -54,14 +54,23 @@ def unread_parts(replicas: Replicas, release: Release) -> Iterator[Statement]:
         )  # fmt: skip
 
 
+def needs_migration(replicas: Replicas, release: Release) -> bool:
+    """Whether directories are of a broker with ZooKeeper, or of one that was migrated from it and kept their version,
+    and a release knows only KRaft.
+    """
+    versions = {one.version for one in replicas.identities if one is not None}
+    return versions == {0} and release >= KRAFT_ONLY and replicas.metadata_log is None
+
+
 def _mode(replicas: Replicas, release: Release) -> Iterator[Statement]:
     versions = {one.version for one in replicas.identities if one is not None}
-    if versions == {0} and release >= KRAFT_ONLY:
+    if needs_migration(replicas, release):
         yield Statement(
-            "mode.zookeeper", Effect.REFUSES, "meta.properties",
-            "meta.properties is of version 0, that of brokers with ZooKeeper, which 4.0 and later do not know",
-            "MetaPropertiesEnsemble, KafkaRaftServer (KIP-833), since 4.0.0",
-            "migrate the cluster to KRaft with 3.9 (KIP-866)",
+            "mode.zookeeper", Effect.CHANGES, "meta.properties",
+            "is of version 0, that of brokers with ZooKeeper; it starts only with process.roles, as a KRaft node, "
+            "and serves the partitions only where the cluster was migrated",
+            "KafkaRaftServer.initializeLogDirs, KIP-833, since 4.0.0",
+            "migrate the cluster to KRaft with 3.9, if that was not done (KIP-866)",
         )  # fmt: skip
     if 1 in versions and release < KRAFT:
         yield Statement(
@@ -155,8 +164,4 @@ def refused_settings(replicas: Replicas, release: Release, given: Mapping[str, s
             return f"meta.properties is of node {identity.node_id}, and the settings have node {number}"
         if is_whole and not roles and identity.version == 1:
             return "meta.properties is of version 1, that of KRaft, and the settings name no process.roles"
-        if roles and identity.version == 0:
-            return (
-                "meta.properties is of version 0, that of brokers with ZooKeeper, and the settings have process.roles"
-            )
     return ""

@@ -31,7 +31,7 @@ def _look(replicas: Replicas, settings: Mapping[str, str], asked: questions.Pref
     shown = release_shown(replicas)
     given = settings if asked.conf is None else read_settings(asked.conf)
     found = replay(replicas, asked.to, given)
-    back = None if asked.to == shown else _start(replay(replicas, shown, settings))
+    back = None if asked.to == shown or found.unknown else _start(replay(replicas, shown, settings))
     said = [] if asked.conf is None else list(SETTINGS.said_of(given, shown, asked.to))
     kraft = any(one is not None and one.version == 1 for one in replicas.identities)
     return Foresight(
