@@ -149,9 +149,9 @@ def _write_section(out: Output, section: Section) -> None:
 
 
 def folded(lines: Iterable[str]) -> Iterator[str]:
-    """Sentences on as many lines as the terminal needs; a command to type stays on one."""
+    """Sentences on as many lines as the terminal needs, without control characters; a command to type stays on one."""
     screen = Screen.here()
-    for line in lines:
+    for line in map(printable, lines):
         indent = len(line) - len(line.lstrip(" "))
         sentence, mark, typed = line[indent:].rpartition(": rmqctl ")
         if not mark or not screen.folds or cells_of(line) <= screen.width:

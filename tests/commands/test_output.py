@@ -466,6 +466,11 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not _progress._shown
 
 
+def test_a_name_in_a_sentence_cannot_drive_a_terminal(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    write(Output("table"), Answer(sections=lambda: [Section(lines=["topic \x1b[31mred\x07 has no queue"], folds=True)]))
+    assert capsysbinary.readouterr().out == b"topic \\x1b[31mred\\x07 has no queue\n"
+
+
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_sentences_of_a_section_are_broken_where_the_terminal_ends(
     width: int, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
