@@ -34,6 +34,7 @@ def gather(into: Path) -> None:
             _write(into, str(place(name)), _on_site(page))
     for picture in (ROOT / "docs").rglob("*.svg"):
         shutil.copy(picture, into / picture.relative_to(ROOT / "docs"))
+    shutil.copytree(ROOT / "docs" / "watch", into / "watch")
     shutil.copy(ROOT / "docs" / "conf.py", into)
     reference(into)
 

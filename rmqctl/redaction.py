@@ -75,10 +75,17 @@ def healed_over(source: ByteSource, at: int, healed: bytes, redacted: bytes) -> 
     return bytes(found)
 
 
-def healed_records(source: ByteSource, healed: Iterable[tuple[int, bytes]], redact: Callable[[bytes], bytes]) -> Kept:
-    """Yield damaged records for which it is known what heals them, see :func:`healed_over`."""
+def healed_records(
+    source: ByteSource, healed: Iterable[tuple[int, bytes]], redact: Callable[[int, bytes], bytes]
+) -> Kept:
+    """Yield damaged records for which it is known what heals them, see :func:`healed_over`.
+
+    Args:
+        healed: where each lies, and what it was.
+        redact: gives what a bundle keeps of one, from both.
+    """
     for at, raw in healed:
-        found = healed_over(source, at, raw, redact(raw))
+        found = healed_over(source, at, raw, redact(at, raw))
         if found is not None:
             yield at, found
 

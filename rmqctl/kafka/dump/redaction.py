@@ -112,7 +112,7 @@ def redacted_log(
             if any(source.data_ranges(gap.position, gap.end)):
                 yield from inside(gap.position, gap.end)
     if healed is not None:
-        yield from healed_records(source, _changed_batches(healed, base, changed), redact)
+        yield from healed_records(source, _changed_batches(healed, base, changed), lambda _, raw: redact(raw))
 
 
 def _head(data: bytes) -> bytes:

@@ -47,7 +47,9 @@ from rmqctl.rocketmq.log.record import (
     inner_messages,
     likely_variant,
     magic_of,
+    names_place,
     open_body,
+    physical_of,
     variant_of,
     why_not_inflated,
 )
@@ -70,7 +72,7 @@ KEPT_PROPERTIES = frozenset({
     b"ARRIVE_TIME", b"PUSH_REPLY_TIME", b"CLUSTER", b"MSG_TYPE", b"INNER_MULTI_QUEUE_OFFSET", b"INNER_MULTI_DISPATCH",
     b"INNER_NUM", b"INNER_BASE", b"TIMER_DELAY_LEVEL", b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES",
     b"TIMER_OUT_MS", b"TIMER_DELAY_SEC", b"TIMER_DELIVER_MS", b"TIMER_DELAY_MS", b"DLQ_ORIGIN_TOPIC",
-    b"__STARTDELIVERTIME", b"DELIVERED_TIMESTAMP", b"TRANS_OFFSET", b"__CRC32#",
+    b"__STARTDELIVERTIME", b"DELIVERED_TIMESTAMP", b"TRANS_OFFSET", b"ORIGIN_GROUP", b"__LITE_TOPIC", b"__CRC32#",
 })  # fmt: skip
 """Properties whose values brokers and clients make themselves, and by which brokers do things (MessageConst)."""
 _KEPT_BODIES = ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "rmq_sys_REVIVE_LOG_")
@@ -197,7 +199,20 @@ def redacted_log(
         for gap in block.gaps:
             yield from _redacted_gap(source, base, gap.position, gap.end)
     if healed is not None:
-        yield from healed_records(source, whole_records(healed, base, changed), redacted_record)
+        records = whole_records(healed, base, changed)
+        yield from healed_records(source, records, lambda at, raw: redacted_record(raw, _misread(source, at)))
+
+
+def _misread(source: ByteSource, at: int) -> Sequence[slice]:
+    """Return where in a record a broker that believes its body length reads lengths; none where there is a body."""
+    head = source.read_at(at, head_size(7))
+    variant = likely_variant(head) if len(head) >= HEAD_SEEN else 0
+    if len(head) < head_size(variant) or body_size_of(head, variant) > 0:
+        return ()
+    text = head_size(variant) + 1 + (variant >> 2)
+    prefix = slice(head_size(variant), text)
+    topic_size = int.from_bytes(source.read_at(at + prefix.start, text - prefix.start), "big")
+    return prefix, slice(text + topic_size, text + topic_size + _TEXT_SIZE.size)
 
 
 def _redacted_gap(source: ByteSource, base: int, begin: int, end: int) -> Kept:
@@ -208,7 +223,7 @@ def _redacted_gap(source: ByteSource, base: int, begin: int, end: int) -> Kept:
         if begin <= found.at < end:
             if found.is_whole:
                 yield found.at, redacted_record(found.raw)
-            else:
+            elif found.at == begin or names_place(physical_of(found.raw)):  # another may be made up in a body
                 yield found.at, _redacted_part(source, found.at, end)
 
 
@@ -218,37 +233,54 @@ def _redacted_part(source: ByteSource, at: int, end: int) -> bytes:
     if len(head) < HEAD_SEEN:
         return head
     variant = likely_variant(head)
-    size = body_size_of(head, variant)
+    size = max(body_size_of(head, variant), 0)
     head = head[: head_size(variant)]
-    rest = at + len(head) + size
-    if size < 0 or rest >= end:
-        return head
-    data = source.read_at(at + len(head), end - at - len(head))
-    return head + _redacted_text(data, size, 1 + (variant >> 2))
+    room = end - at - len(head)
+    if size >= room:
+        return head + _masked_body(source.read_at(at + len(head), size), max(room, 0))
+    return head + _redacted_text(source.read_at(at + len(head), room), size, 1 + (variant >> 2))
 
 
 def _redacted_text(data: bytes, size: int, prefix: int) -> bytes:
-    """Return body, topic and properties of a record that may be cut, the body masked."""
-    body, rest = mask(data[:size]), data[size:]
+    """Return body, topic and properties of a record that may be cut, the body masked.
+
+    Lengths stay, also where they are none, and the CRC of the body: what stops a start quotes them.
+    """
+    body, rest = _masked_body(data[:size]), data[size:]
     topic_size = int.from_bytes(rest[:prefix], "big")
-    text = rest[prefix + topic_size :]
-    topic = rest[prefix : prefix + topic_size]
-    if topic_size > _MOST_TOPIC or not topic.isascii() or len(text) < _TEXT_SIZE.size:
-        return body + mask(rest)
+    topic, text = rest[prefix : prefix + topic_size], rest[prefix + topic_size :]
+    if not size or topic_size > _MOST_TOPIC or not topic.isascii():
+        topic = mask(topic)
+    if len(text) < _TEXT_SIZE.size:
+        return body + rest[:prefix] + topic + mask(text)
     (length,) = _TEXT_SIZE.unpack_from(text)
     end = _TEXT_SIZE.size + max(length, 0)
     properties = _redacted_properties(text[_TEXT_SIZE.size : end])
-    return body + rest[: prefix + topic_size] + text[: _TEXT_SIZE.size] + properties + mask(text[end:])
+    return body + rest[:prefix] + topic + text[: _TEXT_SIZE.size] + properties + mask(text[end:])
+
+
+def _masked_body(body: bytes, room: int | None = None) -> bytes:
+    """Return a body, or as many bytes of it as are its own, masked, with the CRC of it where four are not zero."""
+    made = bytearray(mask(body[:room]))
+    own = len(made)
+    at = made.rfind(b"." * _PATCH)
+    made += body[own:]
+    if at >= 0 and own >= _LEAST:
+        with_crc(made, at, crc32(body), _CRC)
+    return bytes(made[:own])
 
 
 # --- a whole record -------------------------------------------------------------------------------------
 
 
-def redacted_record(raw: bytes) -> bytes:
+def redacted_record(raw: bytes, kept: Sequence[slice] = ()) -> bytes:
     """Return a whole record without its content: as long, with the same header, topic and names of properties.
 
     The CRC of its body stays, right or wrong as it was; only that of a body of fewer than five bytes, which would say
     what these are, becomes that of the filler.
+
+    Args:
+        kept: bytes of the body that stay, since a broker reads them as lengths.
     """
     variant = variant_of(magic_of(raw), flags_of(raw))
     assert variant is not None
@@ -262,6 +294,12 @@ def redacted_record(raw: bytes) -> bytes:
     if not topic.decode("utf-8", "replace").startswith(_KEPT_BODIES):
         body = raw[body_at : body_at + size]
         made = _redacted_body(body, flags_of(raw))
+        if inside := [span for span in kept if span.stop <= body_at + size - _PATCH]:
+            held = bytearray(made)
+            for span in inside:
+                held[span.start - body_at : span.stop - body_at] = raw[span]
+            with_crc(held, size - _PATCH, crc32(body), _CRC)
+            made = bytes(held)
         data[body_at : body_at + size] = made
         if (stored := int.from_bytes(raw[CRC_SPAN], "big")) and stored == crc32(body) & MASK:
             data[CRC_SPAN] = (crc32(made) & MASK).to_bytes(4, "big")
