@@ -368,12 +368,16 @@ class Planned(Protocol):
     def refusal(self) -> str: ...
 
 
-def show_repair(answer: Proposal, found: Planned, loses: str, books: Books | None = None) -> None:
+def show_repair(
+    answer: Proposal, found: Planned, loses: str, books: Books | None = None, unknown: str | None = None
+) -> None:
     """Fill a proposal with a repair: its plan, its rows, its document, its sentence and its exit status.
 
     Args:
         loses: what the sentence says of what is given up.
         books: whole records before the plan and after it, to which it is held.
+        unknown: what cannot be known of a start on the result, and could not before; "" where all can, None where
+            a family has no such thing.
     """
     from rmqctl.repair.rendering import step_row
 
@@ -391,6 +395,7 @@ def show_repair(answer: Proposal, found: Planned, loses: str, books: Books | Non
         "after": len(found.after),
         "remaining": [finding.row() for finding in found.after],
         "refusal": found.refusal,
+        **({"unknown": unknown or None} if unknown is not None else {}),
     }
     answer.document = lambda: {
         "summary": summary,
@@ -399,8 +404,9 @@ def show_repair(answer: Proposal, found: Planned, loses: str, books: Books | Non
     }
     answer.summary = lambda: {"kind": "summary", **summary}
     by_topic = books.by_topic if books is not None else {}
-    answer.closing = [_repair_sentence(found, loses + (f": {listed(by_topic)}" if by_topic else ""))]
-    answer.is_no_after = bool(found.after or found.refusal)
+    start = "".join(f"; {text}" for text in (found.refusal, unknown) if text)
+    answer.closing = [_repair_sentence(found, loses + (f": {listed(by_topic)}" if by_topic else ""), start)]
+    answer.is_no_after = bool(found.after or start)
     answer.is_no = answer.is_no_after or bool(steps)
     if steps and books is not None:
         answer.hold_to(books)
@@ -418,11 +424,10 @@ def _named(findings: Sequence[Finding]) -> str:
     return ", ".join([*named][:_NAMED]) + (f", and {number_of(more, 'more place')}" if more > 0 else "")
 
 
-def _repair_sentence(found: Planned, loses: str) -> str:
+def _repair_sentence(found: Planned, loses: str, start: str) -> str:
     if not found.before and not found.plan.steps:
-        return f"no finding, and no step; {found.refusal}" if found.refusal else "nothing is wrong"
+        return f"no finding, and no step{start}" if start else "nothing is wrong"
     count = len(found.before)
     wrong = f"{count:,} errors and warnings" if count != 1 else f"1 {found.before[0].level}"
     after = f"{len(found.after):,} would be left: {_named(found.after)}" if found.after else "none would be left"
-    refusal = f"; {found.refusal}" if found.refusal else ""
-    return f"{number_of(len(found.plan.steps), 'step')} for {wrong}; {loses}; {after}{refusal}"
+    return f"{number_of(len(found.plan.steps), 'step')} for {wrong}; {loses}; {after}{start}"

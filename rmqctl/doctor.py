@@ -144,7 +144,7 @@ def _repair(store: Store) -> dict[str, Any] | None:
             planned.prepare()
             summary = planned.summary() if planned.summary is not None else {}
             steps = [] if planned.plan is None else planned.plan.steps
-            refusal, harm = planned.refusal and str(planned.refusal), summary.get("refusal") or None
+            refusal, harm = planned.refusal and str(planned.refusal), summary.get("refusal") or summary.get("unknown")
     except RmqctlError:
         return None
     known = {key: summary.get(key) for key in ("steps", "left", "loses", "loses_by_topic", "before", "after")}

@@ -24,6 +24,8 @@ QUORUM_STATE = "quorum-state"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 ZERO_ID = "A" * 22
 _RESERVED = 100
+_OF_TWO_LINES = 4096
+"""Bytes of a partition.metadata that are read: more have no two lines that a broker takes."""
 METADATA_TOPIC_ID = "A" * 21 + "Q"
 
 MetaProperty = Struct(
@@ -123,7 +125,7 @@ def format_meta_properties(version: int, node_id: int, cluster_id: str, director
 @lru_cache(maxsize=64)
 def parse_partition_metadata(data: bytes) -> TopicIdFile:
     """Read a partition.metadata."""
-    lines = re.split("\r\n|\r|\n", data.decode("utf-8", "replace"))
+    lines = re.split("\r\n|\r|\n", data[:_OF_TWO_LINES].decode("utf-8", "replace"))
     version, topic_id = (_after_colon(lines[at]) if at < len(lines) else None for at in (0, 1))
     wrong = []
     number = int(version) if version and re.fullmatch(r"[+-]?[0-9]{1,9}", version) else None

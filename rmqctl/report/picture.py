@@ -160,7 +160,7 @@ def strips(store: Row) -> list[Row]:
         books = repair.get("books") or {}
         loses = repair.get("loses") or 0
         parts = {"kept": total - loses - books.get("healed", 0), "healed": books.get("healed", 0), "given up": loses}
-        left = repair.get("refusal") or ""
+        left = repair.get("refusal") or repair.get("unknown") or ""
         found.append({"title": "If the repair were carried out first", "parts": _parts(parts), "unknown": left})
     return found
 

@@ -107,11 +107,19 @@ class Recovery:
         ]
 
     def harm(self, of: str) -> str:
-        """What the start changes for the worse, one phrase; "" where it is harmless.
+        """What the start changes for the worse, or what cannot be known of it, one phrase; "" where it is harmless.
 
         Args:
             of: what the broker starts on, such as "the result".
         """
+        return "; ".join(filter(None, (self.known_harm(of), self.doubt(of))))
+
+    def doubt(self, of: str) -> str:
+        """What cannot be known of the start, one phrase; "" where all can."""
+        return f"what a broker of {self.release} serves of {of} cannot be known: {self.unknown}" if self.unknown else ""
+
+    def known_harm(self, of: str) -> str:
+        """What the start certainly changes for the worse, one phrase; "" for nothing."""
         broker = f"a broker of {self.release} would"
         if not self.starts or self.offline:
             return f"{broker} not start on {of}: {self.error}"
@@ -127,11 +135,7 @@ class Recovery:
             )
         if without := [part.about for part in self.unread if part.harms]:
             found.append(f"do without {', '.join(without)}")
-        known = f"{broker} {' and '.join(found)}" if found else ""
-        if not self.unknown:
-            return known
-        unknown = f"what a broker of {self.release} serves of {of} cannot be known: {self.unknown}"
-        return f"{known}; {unknown}" if known else unknown
+        return f"{broker} {' and '.join(found)}" if found else ""
 
     @property
     def removes(self) -> bool:
@@ -183,10 +187,15 @@ def recover(
     found.starts = found.starts and live > 0
     if not found.starts:
         found.partitions = []
-    elif lacks_metadata(replicas.directories) or needs_migration(replicas, release):
+    elif hides_metadata(replicas, release):
         found.unknown = _unknown(len(replicas.served), release)
     found.partitions.sort(key=lambda p: (p.loaded.partition.topic, p.loaded.partition.partition or 0, p.key))
     return found
+
+
+def hides_metadata(replicas: Replicas, release: Release) -> bool:
+    """Whether what a release serves of directories depends on a metadata log that is not among them."""
+    return lacks_metadata(replicas.directories) or needs_migration(replicas, release)
 
 
 def _unknown(partitions: int, release: Release) -> str:

@@ -36,7 +36,7 @@ from rmqctl.kafka.log.block import INT_MAX
 from rmqctl.kafka.log.indexes import read_offset_index, read_txn_index
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
-from rmqctl.kafka.recovery.replay import Recovery, recover
+from rmqctl.kafka.recovery.replay import Recovery, hides_metadata, recover
 from rmqctl.kafka.repair.balance import Cautions, balanced
 from rmqctl.kafka.repair.files import (
     appended,
@@ -115,6 +115,7 @@ class Repair:
         left: what stays as it is, each with the reason.
         before, after: errors and warnings of the directory as it is, and as it will be.
         refusal: why a broker would not start on the outcome, or what it would cut; empty where it does neither.
+        unknown: what cannot be known of a start on the outcome, and could not of one on the directory as it is.
         books: what the plan does to the whole batches; None where there is nothing to judge.
     """
 
@@ -123,6 +124,7 @@ class Repair:
     before: tuple[Finding, ...]
     after: tuple[Finding, ...]
     refusal: str = ""
+    unknown: str = ""
     books: Books | None = None
 
 
@@ -191,10 +193,10 @@ class _Planner:
             self._derived()
             self._take(self._hanging())
             self._take(hole_steps(self.directory, self._found))
-        refusal = self._start()
+        refusal, unknown = self._start()
         after = self._findings("verify the result") if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
-        return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), refusal)
+        return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), refusal, unknown)
 
     # --- the directory as the steps so far leave it -----------------------------------------------------
 
@@ -606,11 +608,13 @@ class _Planner:
 
     # --- the outcome ------------------------------------------------------------------------------------
 
-    def _start(self) -> str:
-        """Return what a broker would refuse or cut that starts on the outcome."""
+    def _start(self) -> tuple[str, str]:
+        """Return what a broker would refuse or cut that starts on the outcome, and what was not known before either."""
         self.advance("a start on the result")
         start = self.start = recover(self.replicas, self.options.release, self.options.settings)
-        return start.harm("the result")
+        if hides_metadata(Replicas(LogDirectories([self.below])), self.options.release):
+            return start.known_harm("the result"), start.doubt("the result")
+        return start.harm("the result"), ""
 
 
 def _unknown(replicas: Replicas, image: MetadataImage) -> dict[str, tuple[str, str, int]]:

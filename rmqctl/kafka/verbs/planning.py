@@ -252,9 +252,8 @@ def _plan_repair(
     place = staged.enter_context(staging(directory.root, answer.intent))
     found = plan_repair(directory, options, place, answer.stage, replicas.image)
     given_up = found.books.loses if found.books is not None else 0
-    show_repair(
-        answer, found, f"{number_of(given_up, 'record')} given up" if given_up else "no record given up", found.books
-    )
+    loses = f"{number_of(given_up, 'record')} given up" if given_up else "no record given up"
+    show_repair(answer, found, loses, found.books, found.unknown)
     assert answer.shown is not None
     answer.preface = [line for step in answer.shown.steps for line in (f"{step.id} {step.file}: {step.what}", step.why)]
     answer.annotate = annotate

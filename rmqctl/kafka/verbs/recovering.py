@@ -161,15 +161,8 @@ def show(found: Recovery, root: str, answer: Answer) -> None:
 def document(found: Recovery) -> Row:
     """Return the object of ``recover -o json``."""
     whole = summary(found)
-    first = {name: whole[name] for name in ("release", "starts", "error")}
-    read = [
-        max(segment.log.size, 0)
-        for one in found.partitions
-        for segment in one.loaded.partition.segments
-        if segment.log is not None and segment.base in one.loaded.recovered
-    ]
-    scan = {"segments": len(read), "bytes": sum(read)}
-    return {**first, "scan": scan, "partitions": {one.key: _partition(one) for one in found.partitions}, **whole}
+    first = {name: whole[name] for name in ("release", "starts", "error", "scan")}
+    return {**first, "partitions": {one.key: _partition(one) for one in found.partitions}, **whole}
 
 
 def summary(found: Recovery) -> Row:
@@ -177,10 +170,17 @@ def summary(found: Recovery) -> Row:
     topics = Counter[str]()
     for partition in found.partitions:
         topics[partition.loaded.partition.topic] += partition.lost.records
+    read = [
+        max(segment.log.size, 0)
+        for one in found.partitions
+        for segment in one.loaded.partition.segments
+        if segment.log is not None and segment.base in one.loaded.recovered
+    ]
     return {
         "release": str(found.release),
         "starts": found.starts,
         "error": found.error,
+        "scan": {"segments": len(read), "bytes": sum(read)},
         "lost": {
             "records": found.lost_records,
             "bytes": sum(partition.lost.bytes for partition in found.partitions),

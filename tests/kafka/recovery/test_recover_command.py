@@ -17,7 +17,7 @@ from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from tests.conftest import Rmqctl
 
-KEYS = ["release", "starts", "error", "partitions", "lost", "offline", "hidden", "unknown"]
+KEYS = ["release", "starts", "error", "scan", "partitions", "lost", "offline", "hidden", "unknown"]
 CHANGES = ("deleted_files", "created_files", "changed_files")
 PARTITION_KEYS = [
     "log_start_offset", "log_end_offset", "segments", "recovered_segments", "stopped_by", "deleted_files",
@@ -53,7 +53,11 @@ def test_document_of_a_log_that_is_cut(rmqctl: Rmqctl, cut: Path) -> None:
     assert partition["deleted_files"] == ["00000000000000000124.snapshot"]
     assert partition["created_files"] == ["00000000000000000118.snapshot"]
     assert partition["lost"] == {"records": 139 - 118, "bytes": 2319 - 1225}
-    assert found["lost"] == {**partition["lost"], "by_topic": {"plain-none": 21}}
+    assert found["lost"] == {
+        **partition["lost"],
+        "by_topic": {"plain-none": 21},
+        "by_partition": {"plain-none-0": 21},
+    }
 
 
 def test_a_name_above_the_largest_offset_keeps_a_broker_from_starting(rmqctl: Rmqctl, tmp_path: Path) -> None:
@@ -101,7 +105,7 @@ def test_a_sound_directory_loses_nothing(rmqctl: Rmqctl) -> None:
     for name in golden.KAFKA_NAMES:
         found = _document(rmqctl, golden.pristine(name), exit_code=0)
         assert found["release"] == name.partition("-")[0]
-        assert found["lost"] == {"records": 0, "bytes": 0, "by_topic": {}}
+        assert found["lost"] == {"records": 0, "bytes": 0, "by_topic": {}, "by_partition": {}}
 
 
 def test_comparison_has_a_row_for_each_family(rmqctl: Rmqctl, cut: Path) -> None:

@@ -35,6 +35,8 @@ from rmqctl.repair.edited_file import Overlay
 from tests.repair.stores import state_of
 
 STORES = ("4.3.1-clean", "3.9.2-crash", "4.3.1-crash", "3.9.2-clean")
+OF_ALL_RELEASES = 700_000
+"""The first seed whose store is one of all golden ones; those below were drawn when there were four."""
 _TRANSACTIONAL, _CONTROL = 16, 32
 _NO_OP = bytes([1, 20, 0])
 _MOST_TRIES = 6
@@ -515,10 +517,15 @@ class Verdict:
         return not (self.lost or self.invented or self.outcomes)
 
 
+def store_of(seed: int) -> str:
+    """The golden store that a seed damages."""
+    stores = STORES if seed < OF_ALL_RELEASES else golden.KAFKA_NAMES
+    return stores[seed % len(stores)]
+
+
 def attacked(seed: int, room: Path) -> tuple[Path, Attack, str]:
     """Return a damaged copy of a golden directory, what was done to it, and its name."""
-    draw = random.Random(seed)
-    name = STORES[seed % len(STORES)]
+    draw, name = random.Random(seed), store_of(seed)
     root = golden.unpack(name, room)
     if draw.random() < 0.3:
         marker = root / ".kafka_cleanshutdown"
@@ -626,7 +633,7 @@ def main(first: int, last: int) -> None:
         if verdict.is_good and not verdict.errors and not verdict.refused:
             continue
         bad += not verdict.is_good
-        print(f"--- {seed} ({STORES[seed % len(STORES)]}): {'; '.join(verdict.done)}")
+        print(f"--- {seed} ({store_of(seed)}): {'; '.join(verdict.done)}")
         for kind in ("lost", "invented", "outcomes", "errors"):
             for text in getattr(verdict, kind)[:6]:
                 print(f"    {kind}: {text}")

@@ -1,11 +1,12 @@
-"""A directory where a file should be is named by `verify`, moved away by `repair`, and brought back by `undo`."""
+"""Directories: one where a file should be is moved away by `repair`, and one without a metadata log is mended."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
-from fixtures import golden
+from fixtures import golden, kafka_damage
 from tests.conftest import Rmqctl
 from tests.repair.stores import state_of
 
@@ -34,3 +35,19 @@ def test_one_of_each_in_one_plan(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert rmqctl("verify", root).exit_code == 0
     assert rmqctl("undo", tmp_path / "4.3.1-clean.rmqctl-journal" / "0001", "--yes").exit_code == 0
     assert state_of(root) == before
+
+
+def test_what_was_not_known_before_a_plan_is_said_and_no_reason_against_it(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """One of several log directories has no metadata log, and that is not for a plan to mend."""
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    shutil.rmtree(root / "__cluster_metadata-0")
+    edit = {"op": "xor", "file": "plain-none-0/00000000000000000094.log", "offset": 1295, "hex": "10"}
+    kafka_damage.apply([edit], root)
+    planned = json.loads(rmqctl("repair", root, "-o", "json").stdout)["summary"]
+    assert (planned["refusal"], planned["loses"], planned["books"]["balances"]) == ("", 0, True)
+    assert "the result cannot be known: no directory that was given has __cluster_metadata-0" in planned["unknown"]
+    applied = rmqctl("repair", root, "--apply", "--yes")
+    assert applied.exit_code == 1
+    assert "cannot be known" in " ".join(applied.stdout.split())
+    left = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+    assert {row["id"] for row in left if row["severity"] == "error"} == {"metadata.missing-log"}
