@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._options import StoreOptions, as_release_option, output_option, store_options
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
 
 
-@click.command("bundle")
+@click.command("bundle", cls=Command, usual="bodies max-size output")
 @store_options
 @click.argument("archive", metavar="OUT.tar.zst", type=LocalPath())
 @click.option("--bodies", is_flag=True, help="Keep bodies, keys and values; default: filler stands for them.")

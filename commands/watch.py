@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from commands import Command
 from commands._app import Output, complain, message
 from commands._options import store_options_with_paths
 from commands._types import Size, Span, refuse
@@ -52,7 +53,7 @@ class Subset(click.ParamType[tuple[int, int]]):
         return int(match[1]), int(match[2])
 
 
-@click.command("watch")
+@click.command("watch", cls=Command, usual="rate every once state metrics output")
 @store_options_with_paths
 @click.option(
     "--rate", type=Rate(), default=50 << 20, show_default="50MiB/s", help="Read so many bytes a second; 0: any."

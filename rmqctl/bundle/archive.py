@@ -64,7 +64,8 @@ class _Limited:
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
     info = tarfile.TarInfo(name)
     status = path.stat()
-    info.mtime = status.st_mtime_ns / 1_000_000_000  # PAX headers take parts of seconds
+    seconds, parts = divmod(status.st_mtime_ns, 1_000_000_000)
+    info.mtime, info.pax_headers = seconds, {"mtime": f"{seconds}.{parts:09}"}
     if path.is_dir():
         info.type, info.mode = tarfile.DIRTYPE, 0o755
         archive.addfile(info)
@@ -79,7 +80,7 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
         extents.append((status.st_size, 0))
         head = _map(extents)
         info.name = f"GNUSparseFile.0/{name}"
-        info.pax_headers = {
+        info.pax_headers |= {
             "GNU.sparse.major": "1",
             "GNU.sparse.minor": "0",
             "GNU.sparse.name": name,

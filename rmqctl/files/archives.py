@@ -5,6 +5,7 @@ opened there.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -152,6 +153,9 @@ def _unpacked(path: str, mtime_ns: int, size: int) -> str | None:  # noqa: ARG00
             member: tarfile.TarInfo | None = first
             while member is not None:
                 archive.extract(member, directory.name, filter="data")
+                if (mtime := re.fullmatch(r"(\d+)\.(\d{9})", member.pax_headers.get("mtime", ""))) is not None:
+                    exact = int(mtime[1] + mtime[2])  # tarfile has it as a float
+                    os.utime(os.path.join(directory.name, member.name), ns=(exact, exact))
                 member = archive.next()
         except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
             raise NotAStore(path, f"it is a bundle that cannot be unpacked: {error}", "copy it again") from error

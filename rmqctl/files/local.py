@@ -14,12 +14,36 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from rmqctl.files.pace import pread, preadv
-
 bytes(31 << 20)
 """Asked for and given back untouched: from then on glibc keeps freed memory up to this size for the next window and
 what is made from it. Else it takes it from the system again for each window, which costs as much as the CRCs.
 """
+
+
+class PositionedReader(Protocol):
+    """What reads local files in the place of the system, see :class:`rmqctl.files.pace.Pace`."""
+
+    def read_at(self, descriptor: int, size: int, offset: int) -> bytes:
+        """Return up to so many bytes from an offset of a file."""
+        ...
+
+    def read_into(self, descriptor: int, buffer: memoryview, offset: int) -> int:
+        """Fill a buffer from an offset of a file as far as the file goes; return the bytes that were there."""
+        ...
+
+
+IN_FORCE: list[PositionedReader] = []
+"""Readers that every read of local files goes through; the last one counts."""
+
+
+def pread(descriptor: int, size: int, offset: int) -> bytes:
+    """Like ``os.pread``, by the reader that is in force."""
+    return IN_FORCE[-1].read_at(descriptor, size, offset) if IN_FORCE else os.pread(descriptor, size, offset)
+
+
+def preadv(descriptor: int, buffer: memoryview, offset: int) -> int:
+    """Like ``os.preadv`` with one buffer, by the reader that is in force."""
+    return IN_FORCE[-1].read_into(descriptor, buffer, offset) if IN_FORCE else os.preadv(descriptor, [buffer], offset)
 
 
 class ByteSource(Protocol):

@@ -15,6 +15,8 @@ from functools import cache
 
 import numpy as np
 
+from rmqctl.files.local import IN_FORCE
+
 _PIECE = 256 << 10
 """Bytes of one request: what is read between two looks at the rate."""
 _SLICE = 0.25
@@ -26,7 +28,6 @@ _AHEAD = 16 << 20
 """Bytes of which is asked at once whether they are in the page cache: where a read comes to pages that somebody has
 read, the system may read on by itself, and what it brings would look as if it had been there.
 """
-_in_force: list[Pace] = []
 
 
 class Pace:
@@ -92,21 +93,11 @@ class Pace:
 @contextmanager
 def paced(pace: Pace) -> Iterator[None]:
     """Let all local files of this process be read at a pace while the block runs."""
-    _in_force.append(pace)
+    IN_FORCE.append(pace)
     try:
         yield
     finally:
-        _in_force.remove(pace)
-
-
-def pread(descriptor: int, size: int, offset: int) -> bytes:
-    """Like ``os.pread``, at the pace that is in force."""
-    return _in_force[-1].read_at(descriptor, size, offset) if _in_force else os.pread(descriptor, size, offset)
-
-
-def preadv(descriptor: int, buffer: memoryview, offset: int) -> int:
-    """Like ``os.preadv`` with one buffer, at the pace that is in force."""
-    return _in_force[-1].read_into(descriptor, buffer, offset) if _in_force else os.preadv(descriptor, [buffer], offset)
+        IN_FORCE.remove(pace)
 
 
 def step_aside() -> None:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rmqctl.errors import NotAStore
-from rmqctl.files.local import ByteSource, LocalFile, opened
-from rmqctl.files.pace import pread
+from rmqctl.files.local import ByteSource, LocalFile, opened, pread
 
 _KIND, _DIRECTORY, _FILE = 0o170000, 0o040000, 0o100000
 Listing = tuple[tuple[str, int], ...]

@@ -23,7 +23,8 @@ def test_every_finding_is_explained(kind: Any, rmqctl: Any) -> None:
 
 def test_reasons_are_explained_and_wrong_ids_are_wrong_usage(rmqctl: Any) -> None:
     reason = json.loads(rmqctl("formats", "misses", "-o", "json").stdout)[0]
-    assert json.loads(rmqctl("explain", reason["id"], "-o", "json").stdout) == reason
+    pages = [f"reference/misses/{reason['id']}"]
+    assert json.loads(rmqctl("explain", reason["id"], "-o", "json").stdout) == {**reason, "pages": pages}
     wrong = rmqctl("explain", "log.bodycrc")
     assert wrong.exit_code == 2
     assert "did you mean log.body-crc" in wrong.stderr

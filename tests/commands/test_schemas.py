@@ -24,11 +24,12 @@ COMMON = """
 OF_KIND = {
     "rocketmq": f"""{COMMON}
         query-key {{S}} LabOrders order-3; query-time {{S}} LabOrders/0 2020-01-01; query-offset {{S}} LabOrders/0 1 -n 3
-        trace {{S}} LabOrders/0@1
+        trace {{S}} LabOrders/0@1; preflight {{S}} --to 5.5.0; preflight {{S}} --to 4.9.7
     """,
     "kafka": f"""{COMMON}
         producers {{S}}; transactions {{S}}; metadata {{S}}; query-key {{S}} txn-a k1; query-time {{S}} txn-a/0 earliest
         query-offset {{S}} txn-a/0 0 -n 3; trace {{S}} txn-a/0@1; elect {{S}} {{D}}
+        preflight {{S}} --to 4.3.1; preflight {{S}} --to 3.9.2
     """,
     "": "explain log.body-crc; explain batch.crc; explain miss.no-index; formats; formats record; config",
 }
@@ -46,7 +47,9 @@ ALL = {
     "kafka": ("2.8.2-clean", "2.8.2-crash", "3.9.2-crash", "4.3.1-clean", "4.3.1-crash"),
     "": ("",),
 }
-WITHOUT = {"produce", "convert", "export", "pipeline", "completion", "report", "sql", "query-id", "watch"}
+WITHOUT = {
+    "produce", "convert", "export", "bundle", "pipeline", "completion", "report", "sql", "query-id", "watch"
+}  # fmt: skip
 """They say only what they made, or what the words of a query or another command say."""
 
 

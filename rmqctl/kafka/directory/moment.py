@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from rmqctl.files.local import PAGE, data_extents, opened
+from rmqctl.files.local import PAGE, data_extents, opened, pread
 from rmqctl.files.moment import Moment, MomentTree, keep_small
-from rmqctl.files.pace import pread
 from rmqctl.files.tree import Entry, LocalTree
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, read_directory, read_partition
 from rmqctl.kafka.directory.file_names import SEGMENT_KINDS, FileKind, meaning_of

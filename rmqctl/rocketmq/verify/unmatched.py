@@ -225,7 +225,9 @@ def finish_queues(
         file_size: what a file of the log should have, bytes.
     """
     explained = missing.is_wrong & context.are_damaged(missing.physical, missing.end)
-    missing = missing.where(~(explained | np.isin(missing.physical, list(context.misplaced))))
+    if context.misplaced:
+        explained |= np.isin(missing.physical, list(context.misplaced))
+    missing = missing.where(~explained)
     lacking = missing.by_queue()
     reached = max((claim.end for claim in claims.values()), default=-1)
     context = context.for_queues(reached, missing.physical)
