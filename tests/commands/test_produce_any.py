@@ -88,9 +88,9 @@ def check(given: tuple[str, ...], rmqctl: Rmqctl, root: Path) -> None:
             return
     else:
         assert made.exit_code == 0, made.output
-    verified = rmqctl("verify", store)
-    assert verified.exit_code == 0, verified.output
     release = given[1]
+    verified = rmqctl("verify", store, "--as-release", release)  # a start of a later one may cost what none of it does
+    assert verified.exit_code == 0, verified.output
     if "--crash" not in given:
         found = rmqctl("recover", store, "--as-release", release, "-o", "json")
         assert found.exit_code == 0, found.output
