@@ -79,7 +79,7 @@ def _look(store: Store, answer: Answer, checked: Answer | None) -> dict[str, Any
         "releases": document.get("releases", []),
         "level": level,
         "not_read": _NOT_READ[level],
-        "checked": {key: summary.get(key) for key in ("files", "messages", "bytes", "seconds")},
+        "checked": {key: summary.get(key) for key in ("files", "messages", "counted", "bytes", "seconds")},
         "findings": {"error": counts["error"], "warning": counts["warning"]},
         "worst": worst,
         "start": start,
@@ -356,5 +356,6 @@ def _identity(found: Row) -> str:
     releases = found["releases"]
     span = f" of {releases[0]}" + (f" to {releases[-1]}" if releases[1:] else "") if releases else ""
     checked = found["checked"]
-    what = f"{number_of(checked['files'] or 0, 'file')}, {number_of(checked['messages'] or 0, 'message')}"
+    counted = number_of(checked["messages"] or 0, (checked["counted"] or "messages").removesuffix("s"))
+    what = f"{number_of(checked['files'] or 0, 'file')}, {counted}"
     return f"A {found['kind']}{span}, {found['state']}: {what}. {found['not_read'] or 'Every byte was looked at.'}"

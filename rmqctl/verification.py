@@ -65,9 +65,11 @@ class Verification(Protocol):
 
     Attributes:
         counts: findings by severity; complete once :meth:`findings` has been read.
+        counted: what the summary counts as ``messages``: message or record.
     """
 
     counts: Counter[str]
+    counted: str
 
     def findings(self) -> Iterator[Finding]:
         """All findings, in the order of the checks."""
@@ -111,9 +113,12 @@ def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> An
         answer.is_no = bool(checked.counts["error"] or checked.counts["warning"] or start.harm)
         answer.error = checked.incomplete
 
+    def summary() -> Row:
+        return {**checked.summary(), "counted": f"{checked.counted}s"}
+
     def document() -> Row:
         findings = list(answer.rows)
-        return {"summary": checked.summary(), "findings": findings, "start": start.document()}
+        return {"summary": summary(), "findings": findings, "start": start.document()}
 
     def judge(alike: Alike) -> tuple[Mapping[str, int], str]:
         return checked.destroyed(alike.first[0]["id"]), _of_start(start, alike)
@@ -122,13 +127,13 @@ def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> An
         repair = typed("repair", root) if root else ""
         yield Section(notices=finding_notices(answer.rows, repair, every=answer.every, judge=judge))
         yield Section(lines=[f"start: {start.harm}"] if start.harm else [], folds=True)
-        yield Section(lines=[_sentence(checked.summary(), start)], folds=True)
+        yield Section(lines=[_sentence(checked.summary(), start, checked.counted)], folds=True)
         if answer.is_no and repair:
             yield Section(lines=[f"Next: {repair}   (shows the plan, writes nothing)"])
 
     answer.rows, answer.document, answer.sections = rows(), document, sections
     answer.columns, answer.header = FINDING_COLUMNS, HEADER
-    answer.summary = lambda: {"kind": "summary", **checked.summary(), "start": start.document()}
+    answer.summary = lambda: {"kind": "summary", **summary(), "start": start.document()}
     return answer
 
 
@@ -149,11 +154,11 @@ def _of_start(start: ForeseenStart, alike: Alike) -> str:
     return ""
 
 
-def _sentence(s: dict[str, Any], start: ForeseenStart) -> str:
+def _sentence(s: dict[str, Any], start: ForeseenStart, counted: str) -> str:
     nothing = "no finding" if start.harm else "nothing wrong"
     counts = ", ".join(number_of(n, word) for word, n in s["findings"].items() if n) or nothing
     counts += f"; a start was not replayed: {start.untried}" if start.untried else ""
-    what = f"{number_of(s['files'], 'file')}, {number_of(s['messages'], 'message')}, {s['bytes']:,} bytes of log"
+    what = f"{number_of(s['files'], 'file')}, {number_of(s['messages'], counted)}, {s['bytes']:,} bytes of log"
     return f"{what}, level {s['level']}: {counts} ({s['seconds']:.1f} s)"
 
 

@@ -30,6 +30,7 @@ class Verifications:
     """The checks of several log directories of one broker, one after the other (`rmqctl.verification.Verification`)."""
 
     incomplete = None
+    counted = "record"
 
     def __init__(
         self,

@@ -84,6 +84,8 @@ class _SplitProver:
 class CheckedPart(PartVerification):
     """The checks of a part of the log, which nobody starts."""
 
+    counted = "message"
+
     def start(self) -> ForeseenStart:
         """Return that it was not tried."""
         return ForeseenStart(untried="only a part was looked at")
@@ -91,6 +93,8 @@ class CheckedPart(PartVerification):
 
 class StartingVerification:
     """The checks of a store with the replay of a start beside them (`rmqctl.verification.Verification`)."""
+
+    counted = "message"
 
     def __init__(
         self, store: RocketMQStore, options: VerifyOptions, answer: Answer, share: Share | None = None
