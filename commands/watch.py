@@ -124,10 +124,8 @@ def command(
     pace = Pace(rate)
     step_aside()
     watch = Watch(members, settings, Memory(state), pace, listener)
-    if listener is not None and listener.port:
-        message(f"metrics on port {listener.port}")
     with _reloading(pace):
-        _run(watch, Output(output))
+        _run(watch, Output(output), f"metrics on port {listener.port}" if listener and listener.port else "")
     if watch.found:
         raise SystemExit(1)
 
@@ -192,11 +190,13 @@ def _reloading(pace: Pace) -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-def _run(watch: Watch, out: Output) -> None:
+def _run(watch: Watch, out: Output, about: str) -> None:
     """Say what is new until the end, or until SIGTERM; what was found is kept."""
     from commands._signals import Terminated, settle
 
     try:
+        if about:
+            message(about)
         for events in watch.run():
             _say(out, events)
     except Terminated:

@@ -168,6 +168,8 @@ def test_a_store_that_goes_and_comes_back_is_said(store: Path) -> None:
     watch = Watch([member(store)], Settings(every=10, patience=0, figures=None), clock=clock, sleep=clock.sleep)
     said = list[str]()
     for events in watch.run():
+        if not events:
+            continue
         said += [event["event"] for event in events]
         if said[-1] == "cycle" and len(said) == 1:
             store.rename(away)
@@ -197,7 +199,7 @@ def test_beside_a_writer_nothing_is_found_but_damage(family: str, tmp_path: Path
         events = watched(root, settings, memory)
         assert of("found", events) == []
         assert [cycle["whole"] for cycle in of("cycle", events)] == [True] * 3
-        assert len(of("figures", events)) > 3
+        assert of("figures", events)  # how often, depends on what they cost this machine
         if family == "kafka":  # the engine of a queue file that is expired by its log would be needed
             thread = threading.Thread(target=expire)
             thread.start()
@@ -206,12 +208,16 @@ def test_beside_a_writer_nothing_is_found_but_damage(family: str, tmp_path: Path
             finally:
                 ends.set()
                 thread.join()
-        log = sorted(root.glob("commitlog/*" if family == "rocketmq" else "t0-0/*.log"))[-2]
-        data = log.read_bytes()
+        logs = sorted(root.glob("commitlog/*" if family == "rocketmq" else "t0-0/*.log"))[:-1]
+        log, at, byte = next(
+            (log, at, byte)
+            for log in reversed(logs)  # the last may be made in advance
+            for at, byte in enumerate(log.read_bytes())
+            if at > log.stat().st_size // 2 and 0x30 <= byte <= 0x39
+        )
         with log.open("r+b") as file:
-            at = next(at for at in range(len(data) // 2, len(data)) if 0x30 <= data[at] <= 0x39)
             file.seek(at)
-            file.write(bytes([data[at] ^ 1]))
+            file.write(bytes([byte ^ 1]))
         found = of("found", watched(root, ONCE, memory))
         assert {row["file"] for row in found} == {str(log.relative_to(root))}
 

@@ -88,6 +88,9 @@ FINDING_SCHEMA = pa.schema(
         ("size", pa.int64()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
+        ("messages", pa.int64()),
+        ("cause", pa.string()),
+        ("folded_under", pa.string()),
         ("message", pa.string()),
         ("remedy", pa.string()),
     ]

@@ -448,7 +448,7 @@ class Replay:
             times = {**times, "physic_msg_timestamp": time, "logics_msg_timestamp": time}
         known = Known(self._queues_end(), times, rocksdb=self.store.is_rocksdb, body=self.body)
         walk = LogWalk(start_index(files, self.rules, known, normal=True))
-        unread = [file.name for file in files].index(result.start_file)
+        unread = min([file.name for file in result.log_files].index(result.start_file), len(files))
         if walk.index >= unread:
             return None
         files = files[:unread]

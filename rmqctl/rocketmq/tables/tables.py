@@ -74,6 +74,9 @@ FINDING_SCHEMA = pa.schema(
         ("topic", pa.string()),
         ("queue_id", pa.int32()),
         ("queue_offset", pa.int64()),
+        ("messages", pa.int64()),
+        ("cause", pa.string()),
+        ("folded_under", pa.string()),
         ("message", pa.string()),
         ("remedy", pa.string()),
     ]
