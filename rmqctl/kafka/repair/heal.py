@@ -16,6 +16,7 @@ from zlib import crc32
 import numpy as np
 from crc32c import crc32c
 
+from formats.errors import DecodeError
 from formats.kafka import message_set
 from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.record_batch import (
@@ -32,6 +33,7 @@ from rmqctl.kafka.directory.directory import Partition
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
 from rmqctl.kafka.log.block import INT_MAX
 from rmqctl.kafka.log.records import records_in
+from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.repair.log import Filling, LogMender
 from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey, a_bit_off, is_in_sequence, segment_of
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
@@ -49,6 +51,7 @@ _MOST = 128 << 20
 """Bytes of a batch that is looked at whole."""
 _MOST_SEARCHED, _MOST_ENDS, _MOST_CHECKED = 32 << 20, 8, 64
 """Of a range in which bodies are looked for: its bytes; the ends that are tried for each; how often a byte is read."""
+INT64_MAX = (1 << 63) - 1
 _WRONG_BITS = 4
 """Bits of length and magic that may be wrong where base offset and epoch are still believed."""
 
@@ -106,6 +109,8 @@ class Healer:
 
     def heal(self, damage: Damage, raw: bytes) -> Healed | None:
         """Return the batch that stood in the place of some damage, where that can be proven."""
+        if damage.frame_ok and raw[MAGIC_AT] < MAGIC:
+            return None if self._is_double(damage) else self._offset_of_message(raw, damage)
         if damage.frame_ok:
             healed = None if self._is_double(damage) else self._frame(raw, damage)
             return healed if healed is None or self._is_own(raw, healed.data, damage) else None
@@ -191,6 +196,30 @@ class Healer:
             if wrong != fixed
         ]
         return Healed(healed, ", ".join(found), f"the CRC matches, its records can be read, and {because}")
+
+    def _offset_of_message(self, raw: bytes, damage: Damage) -> Healed | None:
+        """Return a message of magic 0 or 1, whose CRC matches, with the only offset between its neighbours' a bit off.
+
+        The offset is that of the last message inside; of those inside magic 0 states each, which are to agree with it.
+        The last message of a log goes on with the offset after the one before it, if none may be missing there.
+        """
+        before, after = self.survey.around(damage.segment, damage.begin)
+        stated, base = damage.stated, self.survey.files[damage.segment].base
+        others = [] if self.log is None else self.log.directory.partitions
+        if stated is None or any(self._is_of(other, stated, raw, misses=False) for other in others):
+            return None
+        low = max(base, before.last_offset + 1) if before is not None else base
+        was = int.from_bytes(raw[:LENGTH_AT], "big", signed=True)
+        if after is None and self.compacted:
+            return None
+        fits = messages_near(raw, low, None if after is None else after.base_offset - 1)
+        if len(fits) != 1:
+            return None
+        room = (
+            f"of the offsets {low} to {after.base_offset - 1}" if after is not None else f"of those that begin at {low}"
+        )
+        why = f"the CRC matches; {room} only this is one bit from {was}"
+        return Healed(fits[0].to_bytes(LENGTH_AT, "big") + raw[LENGTH_AT:], f"offset {was} -> {fits[0]}", why)
 
     def _goes_on(self, healed: bytes, damage: Damage) -> bool:
         """Whether the sequence numbers of a batch are those that its producer had reached there."""
@@ -312,6 +341,24 @@ class Healer:
         if framed is None or framed.data != data:
             return None
         return Healed(data, _spans(found.correction.span, at), found.odds)
+
+
+def messages_near(raw: bytes, low: int, high: int | None) -> list[int]:
+    """Return the offsets, one bit from its own, at which a message of magic 0 or 1 and those inside have room.
+
+    Args:
+        low: the least offset of the first message inside.
+        high: the largest of the last; None: there is no bound, and the first has to have the least.
+    """
+    was, found = int.from_bytes(raw[:LENGTH_AT], "big", signed=True), list[int]()
+    for offset in a_bit_off(was, low, INT64_MAX if high is None else high):
+        try:
+            inside = [one.offset for one in records_of_batch(offset.to_bytes(LENGTH_AT, "big") + raw[LENGTH_AT:])]
+        except DecodeError:
+            continue
+        if inside and inside[-1] == offset and (inside[0] >= low if high is not None else inside[0] == low):
+            found.append(offset)
+    return found
 
 
 def bodies(raw: bytes, most: int) -> Iterator[tuple[int, int]]:

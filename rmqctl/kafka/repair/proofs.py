@@ -24,7 +24,7 @@ from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.loading.producers import marker_of
 from rmqctl.kafka.log.reference import records_of_batch
-from rmqctl.kafka.repair.heal import stored_epochs
+from rmqctl.kafka.repair.heal import messages_near, stored_epochs
 from rmqctl.kafka.repair.sides import Home, Side, identity_of, is_log
 from rmqctl.kafka.repair.survey import a_bit_off, is_borne_out, is_in_sequence, longest_ascent
 from rmqctl.kafka.state.partition_state import PartitionLog
@@ -136,9 +136,30 @@ class Proofs:
         frame = message_set.CRC_AT if data[MAGIC_AT] < 2 else CRC_AT
         if data[MAGIC_AT] >= 2 and old[:frame] != data[:frame] and not self._frame_fits(record, old, data, place):
             return ""
-        if data[MAGIC_AT] < 2 and _FRAME.unpack_from(old)[0] != _FRAME.unpack_from(data)[0]:
+        if data[MAGIC_AT] < 2 and old[:frame] != data[:frame] and not self._offset_fits(record, old, data, place):
             return ""
         return "its own bytes prove it"
+
+    def _offset_fits(self, record: WholeRecord, old: bytes, new: bytes, place: tuple[str, int]) -> bool:
+        """Whether the offset of a message of magic 0 or 1 had to become another, and only this one is a bit off.
+
+        It is that of the last message inside.
+        """
+        was, size, *_ = _FRAME.unpack_from(old)
+        offset, now_size, *_ = _FRAME.unpack_from(new)
+        home, (before, after) = self.after.home(record.queue), self._around(record)
+        if was == offset:
+            return True  # the length or the CRC
+        if size != now_size or (after is None and home.is_thinned):
+            return False
+        low = home.columns.value("last_offset", before) + 1 if before is not None else 0
+        low = max(low, int(record.file.rpartition("/")[2][:20]))
+        high = None if after is None else home.columns.value("base_offset", after) - 1
+        if messages_near(old, low, high) != [offset]:
+            return False
+        base = was - (offset - record.offset)
+        is_whole = bool((self.before.batches(place[0])["position"] == place[1]).any())
+        return not is_whole or not (self._is_believed(record, base, old) or self._goes_on(record, base, place))
 
     def _remains(self, record: WholeRecord, data: bytes, file: str, side: Side) -> tuple[int, bytes] | None:
         """Return where in a file bytes were that are equal to it from the CRC on but for a burst, and all of them."""
