@@ -119,11 +119,15 @@ def rows_of(root: Path, *, committed: bool, anew: bool = False) -> Rows:
 def destroyed_in(root: Path, name: str) -> set[Key]:
     """Topic, partition and offset of the records whose own bytes are nowhere in a damaged directory any more.
 
-    Of the bytes before the CRC that name place and size some bits may be wrong, not more.
+    Of the bytes before the CRC that name place and size some bits may be wrong, not more. What a cleaner had left over
+    before the damage says of nothing that it is in the log.
     """
-    held = {
-        path.name: b"".join(log.read_bytes() for log in path.glob("*.log*")) for path in root.iterdir() if path.is_dir()
-    }
+    sound, held = golden.pristine(name), dict[str, bytes]()
+    for path in root.iterdir():
+        logs = (
+            log for log in path.glob("*.log*") if log.suffix == ".log" or not (sound / path.name / log.name).exists()
+        )
+        held[path.name] = b"".join(log.read_bytes() for log in logs)
     found = set()
     for directory, base, data in undamaged(name):
         every = held.get(directory, b"")

@@ -127,11 +127,17 @@ class KafkaLedger:
         return self.proofs.made(record, origin)
 
     def torn(self, tree: Tree, file: str, stretches: Stretches | None) -> Iterator[tuple[int, int]]:
-        """Batches whose CRC does not match, as far as they can be followed, and how many offsets each takes."""
-        for torn in self._side(tree).batches(file).torn if is_log(file) else ():
+        """Batches whose CRC does not match, as far as they can be followed, and how many offsets each takes.
+
+        One of a file beside the log takes none that the log has.
+        """
+        side, is_beside = self._side(tree), not file.endswith(".log")
+        for torn in side.batches(file).torn if is_log(file) else ():
             if stretches is None or any(low < torn.end and torn.position < high for low, high in stretches):
                 count = max(torn.last_offset - torn.base_offset + 1, 0)
-                yield torn.position, 0 if torn.is_control else min(count, _MOST_OFFSETS)
+                home = side.home(file.rpartition("/")[0])
+                is_there = is_beside and None not in map(home.holder, (torn.base_offset, torn.last_offset))
+                yield torn.position, 0 if torn.is_control or is_there else min(count, _MOST_OFFSETS)
 
     @cached_property
     def _planned(self) -> Sequence[PlannedFile]:

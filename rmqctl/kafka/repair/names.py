@@ -30,6 +30,7 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_MISSING,
     SEGMENT_NAME,
 )
+from rmqctl.kafka.log.block import INT_MAX
 from rmqctl.kafka.log.indexes import read_offset_index
 from rmqctl.kafka.repair.columns import Columns
 from rmqctl.kafka.repair.survey import Survey, is_borne_out, longest_ascent, segment_of
@@ -227,9 +228,10 @@ class _Names:
             first, is_first = int(base[row]), int(position[row]) == 0
             if claim.name == first and is_first:
                 continue
-            known = max((name for name in self.indexed if low < name <= first), default=-1)
-            known = known if known >= 0 else max((name for name in self.logs if low < name <= first), default=-1)
-            is_right = claim.name == known or (known < 0 and low < claim.name <= claim.first)
+            least = max(low, claim.last - INT_MAX - 1)  # a segment holds no offset further from its name
+            known = max((name for name in self.indexed if least < name <= first), default=-1)
+            known = known if known >= 0 else max((name for name in self.logs if least < name <= first), default=-1)
+            is_right = claim.name == known or (known < 0 and least < claim.name <= claim.first)
             is_proven = claim.count > 1 and claim.is_indexed is not False
             is_proven |= low + 1 == claim.first or claim.last + 1 == after or known == claim.first
             is_proven |= known in self.indexed and claim.name not in self.indexed

@@ -5,6 +5,7 @@ import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.io.Reader;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -16,7 +17,6 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import kafka.server.KafkaConfig;
 import kafka.server.KafkaRaftServer;
-import org.apache.kafka.common.utils.Exit;
 import org.apache.kafka.common.utils.Time;
 
 /**
@@ -36,8 +36,8 @@ public final class Brokers {
 
     public static void main(String[] words) throws Exception {
         System.setErr(new PrintStream(WATCH, true, StandardCharsets.UTF_8));
-        Exit.setExitProcedure((code, message) -> ended(code));
-        Exit.setHaltProcedure((code, message) -> ended(code));
+        endWith("setExitProcedure");
+        endWith("setHaltProcedure");
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         try {
             for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -56,6 +56,22 @@ public final class Brokers {
             error.printStackTrace();
             Runtime.getRuntime().halt(1);
         }
+    }
+
+    /** Be told of an end: the class that ends the machine went to another package with 4.4. */
+    private static void endWith(String setter) throws Exception {
+        Class<?> exit;
+        try {
+            exit = Class.forName("org.apache.kafka.common.utils.Exit");
+        } catch (ClassNotFoundException error) {
+            exit = Class.forName("org.apache.kafka.common.utils.internals.Exit");
+        }
+        Class<?> procedure = Class.forName(exit.getName() + "$Procedure");
+        Object told = Proxy.newProxyInstance(procedure.getClassLoader(), new Class<?>[] {procedure}, (proxy, method, given) -> {
+            ended((Integer) given[0]);
+            return null;
+        });
+        exit.getMethod(setter, procedure).invoke(null, told);
     }
 
     private static void ended(int code) {

@@ -27,8 +27,10 @@ from fixtures import golden
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Severity
-from rmqctl.kafka.directory.directory import read_directory
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
+from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.repair.plan import Repair, RepairOptions, plan_repair
+from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from rmqctl.repair import apply, undo
 from rmqctl.repair.edited_file import Overlay
@@ -472,6 +474,58 @@ def attacked_everywhere(seed: int, room: Path) -> tuple[Path, list[str], str]:
                 break
     shutil.rmtree(alone)
     return root, done, name
+
+
+def attacked_at_once(seed: int, name: str, room: Path) -> tuple[Path, dict[str, str]]:
+    """Return a golden directory with damage in every partition of users, and what was done, by their directories.
+
+    A partition in which a plan leaves an error, or which a start on the result harms, is as it was: it may keep a
+    broker from starting. The others, whatever was given up there, are damaged and mended side by side.
+    """
+    draw, release = random.Random(seed), Release.parse(name.partition("-")[0])
+    root, done = golden.unpack(name, room / "all"), dict[str, str]()
+    logs = {path.parent.name for path in root.glob("*/*.log") if path.stat().st_size}
+    for directory in sorted(one for one in logs if not one.startswith("__") and not one.endswith("-delete")):
+        before = _stamps(root)
+        attack = AttackOnOne(root, draw, directory=directory)
+        attack.run(1)
+        changed = {path.parent.name for path, _ in before.items() ^ _stamps(root).items()}
+        for other in changed if changed != {directory} or not attack.done else ():
+            _put_back(root, name, other)
+            done.pop(other, None)
+        if changed == {directory} and attack.done:
+            done[directory] = attack.done[0]
+    for _ in range(_MOST_TRIES):
+        if not (bad := _left_in(root, release, room) & done.keys()):
+            break
+        for directory in bad:
+            _put_back(root, name, directory)
+            del done[directory]
+    return root, done
+
+
+def _stamps(root: Path) -> dict[Path, tuple[int, int]]:
+    return {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in root.glob("*/*") if p.is_file()}
+
+
+def _put_back(root: Path, name: str, directory: str) -> None:
+    shutil.rmtree(root / directory, ignore_errors=True)
+    shutil.copytree(golden.pristine(name) / directory, root / directory, copy_function=shutil.copy2)
+
+
+def _left_in(root: Path, release: Release, room: Path) -> set[str]:
+    """Partitions in which a plan leaves an error, or which a start on the result cuts or sets aside."""
+    (staged := room / "staged").mkdir()
+    try:
+        found = plan_repair(read_directory(LocalTree(str(root))), RepairOptions(release), staged)
+        result = Replicas(LogDirectories([read_directory(Overlay(LocalTree(str(root)), found.plan.edits))]))
+        start = recover(result, release)
+        harmed = {one.loaded.partition.directory for one in start.partitions if one.lost.records or one.is_stray}
+    finally:
+        shutil.rmtree(staged)
+    names = {f.file.partition("/")[0] for f in found.after if f.level is Severity.ERROR}
+    names |= {f"{f.topic}-{f.partition}" for f in found.after if f.level is Severity.ERROR and f.topic is not None}
+    return names | harmed | {step.file.partition("/")[0] for step in found.left if step.id == "repair.books"}
 
 
 def _is_mended(root: Path, release: Release, room: Path) -> bool:

@@ -153,3 +153,14 @@ def test_a_cleaned_copy_of_a_torn_end_is_named_as_a_segment(rmqctl: Rmqctl, tmp_
     (root / ".kafka_cleanshutdown").unlink()
     (step,) = (step for step in repaired(rmqctl, root) if "end the file" in step["what"])
     assert f"copy it as t-0/{named(0, '.log')} into" in step["why"]
+
+
+def test_a_damaged_copy_beside_the_log_that_is_moved_out_is_no_loss(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log, copy = run(0, 9), bytearray(run(0, 9))
+    copy[70] ^= 1
+    root = made(
+        tmp_path / "logs", {named(0, ".log"): log, named(0, ".log.swap"): bytes(copy), named(9, ".log"): run(9, 12)}
+    )
+    planned = json.loads(rmqctl("repair", root, "-o", "json").stdout)
+    assert [(step["id"], step["what"]) for step in planned["steps"]][:1] == [("directory.swap", "move out")]
+    assert (planned["summary"]["loses"], planned["summary"]["books"]["balances"]) == (0, True)

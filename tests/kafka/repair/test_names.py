@@ -261,3 +261,15 @@ def test_logs_of_two_partitions_are_exchanged_back(name: str, pair: tuple[str, s
     assert applied.journal is not None
     undo(applied.journal)
     assert state_of(root) == state
+
+
+def test_a_segment_whose_name_cannot_hold_its_offsets_is_renamed_and_not_cut(tmp_path: Path) -> None:
+    """As upstream's own tests leave one: offsets further from the name than an index can say, and an empty index."""
+    batches = [one(offset) for offset in (1 << 31, (1 << 31) + 1)]
+    root = made(tmp_path / "logs", {named(0, ".log"): b"".join(batches), named(0, ".index"): b""})
+    (tmp_path / "staged").mkdir()
+    plan = plan_repair(opened(root), RepairOptions(Release.parse("4.3.1")), tmp_path / "staged")
+    tree = Overlay(LocalTree(str(root)), plan.plan.edits)
+    assert tree.open(f"t-0/{1 << 31:020d}.log").read_at(0, 1 << 20) == b"".join(batches)
+    assert plan.books is not None
+    assert (plan.books.balances, plan.books.given_up) == (True, 0)
