@@ -9,7 +9,7 @@ they are equal, from the one named first. Checkpoints of leader epochs supersede
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -89,14 +89,15 @@ class Union:
 
         Where one copy has the batches on both sides next to each other, it was compacted, or nothing ever stood there:
         unless another one has destroyed bytes in each such place, and nothing else says that there was compaction.
-        What high watermarks prove to have been committed was written, too.
+        What high watermarks prove to have been committed was written, too: after the end it is gone where no copy has
+        it among what a later leader has overwritten.
         """
         b = self.batches
         first = np.concatenate([[self._start], b.last + 1])
-        beyond = np.concatenate([b.base, [max(self.committed, self._start)]])
-        first[-1] = max(int(first[-1]), self._end)
+        beyond = b.base
+        end, first = int(first[-1]), first[:-1]
         is_lost = first < beyond
-        inner = np.flatnonzero(is_lost[:-1])  # the last one follows the end, where no copy has a batch
+        inner = np.flatnonzero(is_lost)
         at = b.take(inner)
         touches, broken = np.zeros(len(at), bool), np.zeros(len(at), bool)
         for copy, valid in zip(self.copies, self.valid, strict=True):
@@ -109,7 +110,17 @@ class Union:
         is_compacted = any(copy.is_thinned for copy in self.copies) or bool((touches & ~broken).any())
         is_lost[inner] = ~touches | (not is_compacted)
         rows = np.flatnonzero(is_lost)
-        return list(zip(first[rows].tolist(), (beyond[rows] - 1).tolist(), strict=True))
+        return [*zip(first[rows].tolist(), (beyond[rows] - 1).tolist(), strict=True), *self._after(end)]
+
+    def _after(self, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the offsets from the end on, first and last, that were committed, and that no copy has in any batch."""
+        end = max(end, self._end) if any(copy.is_compacted for copy in self.copies) else end
+        others = (copy.batches for copy in self.copies)
+        held = sorted((base, last) for b in others for base, last in zip(b.base.tolist(), b.last.tolist(), strict=True))
+        for base, last in [*held, (self.committed, self.committed)]:
+            if end < min(base, self.committed):
+                yield end, min(base, self.committed) - 1
+            end = max(end, last + 1)
 
     @property
     def _start(self) -> int:
@@ -127,24 +138,29 @@ class Union:
         return max(ends, default=0)
 
 
+def _alone(b: Batches) -> Flags:
+    """Which batches go on from none, and lead to none, of those beside them."""
+    breaks = b.base[1:] != b.last[:-1] + 1
+    return (np.concatenate([[True], breaks]) & np.concatenate([breaks, [True]]))[: len(b)]
+
+
 def _without_strays(copies: Sequence[Copy]) -> list[Copy]:
     """Return copies without batches at a base offset that no neighbour bears out, and that another copy proves wrong.
 
-    That copy has the very batch at another offset, and a different one at this.
+    That copy has the very batch at another offset, and a different one at this, or its neighbours bear that out.
     """
     found = list(copies)
     for number, copy in enumerate(copies):
         b = copy.batches
-        apart = np.concatenate([[True], b.base[1:] != b.last[:-1] + 1]) & np.concatenate(
-            [b.base[1:] != b.last[:-1] + 1, [True]]
-        )
+        apart = _alone(b)
         others = [other.batches for n, other in enumerate(copies) if n != number]
         wrong = np.zeros(len(b), bool)
         for other in others:
-            for row in np.flatnonzero(apart[: len(b)] & np.isin(b.crc, other.crc)).tolist():
+            for row in np.flatnonzero(apart & np.isin(b.crc, other.crc)).tolist():
                 same = (other.crc == b.crc[row]) & (other.size == b.size[row]) & (other.epoch == b.epoch[row])
                 here = (other.base <= b.last[row]) & (other.last >= b.base[row])
-                wrong[row] |= bool(same.any() and here.any() and not (same & here).any())
+                is_known = here.any() or (same & ~_alone(other)).any()
+                wrong[row] |= bool(same.any() and is_known and not (same & here).any())
         if wrong.any():
             found[number] = replace(copy, batches=b.take(~wrong), kept=copy.kept[~wrong])
     return found
