@@ -325,8 +325,11 @@ def _pairs(files: Iterable[PlannedFile]) -> Iterator[_Pair]:
         again = next((key for key, other in away.items() if other.name == file.name), "") if old is None else ""
         if again:
             yield from _replaced(away.pop(again), file)
-        else:
-            yield _Pair(old.name if old is not None else "", file.name, None)
+            continue
+        if old is None:  # side by side, records that moved by a few bytes take no memory
+            alike = next((key for key, other in away.items() if other.base_size == file.size), "")
+            old = away.pop(alike, None)
+        yield _Pair(old.name if old is not None else "", file.name, None)
     for file in away.values():
         yield _Pair(file.name, "", None)
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
-from formats.rocketmq.message import COMMIT, TRANSACTION, SysFlag
+from formats.rocketmq.message import SysFlag
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import join
 from rmqctl.findings import Finding, Severity
@@ -41,10 +39,10 @@ from rmqctl.rocketmq.log.columns import (
     properties_of,
     topic_numbers,
 )
+from rmqctl.rocketmq.log.cut import LOOK_BACK, goes_on
 from rmqctl.rocketmq.log.measure import whole_records
 from rmqctl.rocketmq.log.record import (
     HEAD_SEEN,
-    SMALLEST,
     VARIANTS,
     flags_of,
     head_offset,
@@ -258,10 +256,6 @@ def walk_file(
         source.close()
 
 
-LOOK_BACK = 1 << 20, 16 << 20
-"""Bytes in front of a place in which a record should begin: the usual way, and with the largest messages."""
-
-
 def resume_state(context: FileContext, start: int, lead: int = 0) -> LogState:
     """Return the state that a walk needs which begins at ``start``: of the last record in front of it.
 
@@ -321,7 +315,7 @@ def _is_stale(block: Block, gap: Gap, context: FileContext, state: LogState, sou
     else:
         time = _time_at(source, gap.end + context.file.lead)  # the record is not of this split
     is_older = time is not None and time < before and _are_older(source, context.file, gap.end, before)
-    return is_older and not _goes_on(context, source, gap.position, gap.end)
+    return is_older and not goes_on(context.file, context.before, source, gap.position, gap.end, before)
 
 
 def _time_in_front(block: Block, row: int, state: LogState) -> int:
@@ -349,86 +343,6 @@ def _are_older(source: ByteSource, file: StoreFile, begin: int, before: int) -> 
         if older + newer == _LOOKED_AT:
             break
     return newer <= _MOST_OTHERS * (older + newer)
-
-
-def _goes_on(context: FileContext, source: ByteSource, front: int, after: int) -> bool:
-    """Whether the records from ``after`` on go on where those in front of ``front`` end, but for the store time of one.
-
-    Where a cut has left them, all that was written since is newer, or their queue offsets are given again, or more
-    are missing between than had room there. Newer records of another log, a page of which lies here, were not written
-    since.
-    """
-    file, first = context.file, dict[QueueKey, int]()
-    newest, count = 0, 0
-    for block in scan(source, Extent(file.name, file.base, after, lead=file.lead, chained=True)):
-        for one in _in_place(block):
-            if one.key is not None:
-                first.setdefault(one.key, one.offset)
-                count += 1
-        newest = max(newest, int(block["store_timestamp"].max(initial=0)))
-        if count >= _LOOKED_AT:
-            break
-    known, room = _near(file, source, front)
-    if all(one.time > newest for one in known):
-        for other in context.before[:1]:
-            with closing(other.open()) as earlier:
-                known = _near(other, earlier, other.size)[0] + known
-    room += after - front
-    start = next((at for at in range(len(known), 0, -1) if known[at - 1].time <= newest), 0)
-    old, since = known[:start], known[start:]
-    if _is_of_another_log(old, since):
-        known, room = old, room + sum(one.size for one in since)
-    elif len(since) > 1:
-        return False
-    due = {one.key: one.offset + 1 for one in known}
-    missing = [offset - due[key] for key, offset in first.items() if key in due]
-    return bool(missing) and min(missing) >= 0 and sum(missing) <= room // SMALLEST
-
-
-def _is_of_another_log(old: Sequence[_InPlace], since: Sequence[_InPlace]) -> bool:
-    """Whether newer records were not written after older ones: they do not go on in their queues with no more missing
-    between than have room there. What a broker writes after a cut goes on at the cut.
-    """
-    if not old or not since:
-        return False
-    room = since[0].physical - old[-1].physical - old[-1].size
-    due = {one.key: one.offset + 1 for one in old}
-    first = {one.key: one.offset for one in reversed(since) if one.key is not None}
-    missing = [offset - due[key] for key, offset in first.items() if key in due]
-    return min(missing) < 0 or sum(missing) > room // SMALLEST if missing else room > 0
-
-
-QueueKey = tuple[bytes, int]
-
-
-class _InPlace(NamedTuple):
-    """A record that lies where it says: its topic and queue, None where it has no place in one, or more than one."""
-
-    key: QueueKey | None
-    offset: int
-    time: int
-    physical: int
-    size: int
-
-
-def _near(file: StoreFile, source: ByteSource, end: int) -> tuple[list[_InPlace], int]:
-    """Return the records of a file near in front of a byte, and how many bytes between them no record has."""
-    found, room = list[_InPlace](), 0
-    for block in scan(source, Extent(file.name, file.base, max(end - LOOK_BACK[0], 0), end, lead=file.lead)):
-        found += _in_place(block)
-        room += sum(min(gap.end, end) - gap.position for gap in block.gaps)
-    return found, room
-
-
-def _in_place(block: Block) -> Iterator[_InPlace]:
-    """Yield the records that lie where they say."""
-    flags = block["sys_flag"]
-    queued = ((flags & _INNER) == 0) & (((flags & TRANSACTION) == 0) | ((flags & TRANSACTION) == COMMIT))
-    columns = (block[name] for name in ("queue_id", "queue_offset", "store_timestamp", "physical_offset"))
-    queue, offset, time, physical = (column.tolist() for column in columns)
-    for row in np.flatnonzero(block["physical_offset"] == block.physical).tolist():
-        key = (block.topic(row), queue[row]) if queued[row] else None
-        yield _InPlace(key, offset[row], time[row], physical[row], int(block.total_size[row]))
 
 
 def _time_at(source: ByteSource, position: int) -> int | None:
@@ -508,7 +422,8 @@ def _judge_offsets(found: LogBlock, context: FileContext, state: LogState, sourc
         message = f"the record at {int(real[i])} says it lies at {int(stated[i])}"
         before, begin = _time_in_front(block, int(i), state), position - context.file.lead
         is_older = not context.followed and int(block["store_timestamp"][i]) < before
-        if is_older and _are_older(source, context.file, begin, before) and not _goes_on(context, source, begin, begin):
+        is_older = is_older and _are_older(source, context.file, begin, before)
+        if is_older and not goes_on(context.file, context.before, source, begin, begin, before):
             _end_log(found, position)
             found.findings.append(_stale(context, position, message))
             state.stale = True

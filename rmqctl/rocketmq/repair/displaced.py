@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from formats.rocketmq.message import TRANSACTION, decode_record
+from rmqctl.findings import FindingKind
 from rmqctl.repair.edits import Cut, Overwrite, Quarantine, Step
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
-from rmqctl.rocketmq.findings.log import LOG_BODY_CRC
+from rmqctl.rocketmq.findings.log import LOG_BODY_CRC, LOG_PROPERTIES_LOST, LOG_QUEUE_OFFSET, LOG_STORE_TIME
 from rmqctl.rocketmq.log.commitlog import log_file_at
 from rmqctl.rocketmq.log.measure import lie_in, merged, whole_among, whole_records
 from rmqctl.rocketmq.log.record import SMALLEST, LogReader, names_place, physical_of, record_name
@@ -260,7 +261,8 @@ class Whereabouts:
                 yield Displaced(at, physical_of(raw), raw)
         for file in self.aside:
             with closing(file.open()) as source:
-                yield from (Displaced(-1, physical_of(raw), raw) for _, raw in whole_records(source))
+                found = ((physical_of(raw), raw) for _, raw in whole_records(source))
+                yield from (Displaced(-1, home, raw) for home, raw in found if self.log.read(home, len(raw)) != raw)
 
     def _chosen(self, found: list[Displaced], free: list[LogGap]) -> list[Displaced]:
         """Those that go home, one for each place: what units bear out goes first."""
@@ -312,6 +314,66 @@ class Whereabouts:
         why = "their structure and CRCs are sound, and nothing else is in those places"
         kind = self._kind(moved[0])
         return Step(kind, file, what, why, edits)
+
+    # --- records that are in the way of others -----------------------------------------------------------
+
+    def uncovering(self) -> Iterator[Step]:
+        """Yield steps that take records away whose properties are sound records: those that lie where they say.
+
+        Such a record is the last of a page that lies in a foreign place, or of another broker's log. Its properties,
+        which no CRC covers, are what lies after the page, and the chain through it ends in the middle of something.
+        """
+        broken = {gap.begin: gap for gap in self.damage.gaps if not gap.file.lead}
+        for at, raw in self._cut_off(broken):
+            size = len(raw) - len(decode_record(raw)[0]["properties"])
+            behind = whole_among(self.log.files, [(at + size, at + len(raw))])
+            home = next((place for place, found in behind if at + size <= place == physical_of(found)), None)
+            if home is not None:
+                why = f"a sound record lies where it says, at {home}, and would be its properties"
+                yield self._away(broken[at + len(raw)].finding.kind, at, raw[:size], why)
+
+    def _cut_off(self, broken: Mapping[int, LogGap]) -> Iterator[tuple[int, bytes]]:
+        """Yield whole records that something contradicts, and after which the chain is broken."""
+        for run in self.damage.misplaced:
+            if run.end in broken:
+                yield from ((at, raw) for at, raw in self._records_of(run) if at + len(raw) == run.end)
+        for at, findings in self.damage.records.items():
+            if any(f.kind is LOG_PROPERTIES_LOST for f in findings) and (raw := self.log.record(at)) is not None:
+                yield from [(at, raw)] if at + len(raw) in broken and physical_of(raw) == at else ()
+
+    def giving_way(self, *, doubted: bool) -> Iterator[Step]:
+        """Yield steps that give up a record beside each gap that is too small for any: one of the two is not of here.
+
+        Brokers end the log at such a gap, or pass over to the next file. Given up is the one that more contradicts.
+
+        Args:
+            doubted: only where its queue or its time contradicts it.
+        """
+        for gap in self.without_foreign().gaps:
+            if gap.end - gap.begin >= SMALLEST or gap.ends_file or gap.is_tail or gap.file.lead:
+                continue
+            around = whole_among(self.log.files, [(gap.begin - 1, gap.begin), (gap.end, gap.end + 1)])
+            beside = [(at, raw) for at, raw in around if gap.end == at or at + len(raw) == gap.begin]
+            if beside:
+                at, raw = max(beside, key=lambda one: self._doubt(*one))
+                if doubted and not self._doubt(at, raw)[1]:
+                    continue
+                room = number_of(gap.end - gap.begin, "byte")
+                why = f"no record has room in the {room} beside it at {gap.begin}, so it is not of here"
+                yield self._away(gap.finding.kind, at, raw, why)
+
+    def _doubt(self, physical: int, raw: bytes) -> tuple[bool, int, bool]:
+        """How much contradicts a whole record: no unit leads to it, its queue and its time, its properties."""
+        place, kinds = place_of(decode_record(raw)[0]), [f.kind for f in self.damage.records.get(physical, ())]
+        is_led = any(c.place == place and c.size == len(raw) for c in self.claims.at(physical))
+        return not is_led, kinds.count(LOG_QUEUE_OFFSET) + kinds.count(LOG_STORE_TIME), LOG_PROPERTIES_LOST in kinds
+
+    def _away(self, kind: FindingKind, at: int, head: bytes, why: str) -> Step:
+        """Return a step that makes a record a destroyed range."""
+        file = self.log.file_of(at)
+        assert file is not None
+        edits = self.repair.edits(at, head, bytes(len(head)))
+        return Step(kind.id, file.name, f"give up the record at {at}", why, edits)
 
     def _kind(self, one: Displaced) -> str:
         """Return the finding that the first of some records answers."""

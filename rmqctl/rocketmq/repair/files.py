@@ -10,6 +10,7 @@ all that they hold.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import takewhile
@@ -18,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from formats.rocketmq.consumequeue import PRE_BLANK
-from rmqctl.files.local import without_room
+from rmqctl.files.local import ByteSource, without_room
 from rmqctl.files.tree import Entry, LocalTree
 from rmqctl.findings import Finding
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step
@@ -37,7 +38,7 @@ from rmqctl.rocketmq.index import index_entries
 from rmqctl.rocketmq.log.block import GapKind
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, files_to_rename, has_data, misplaced_files
 from rmqctl.rocketmq.log.measure import whole_records
-from rmqctl.rocketmq.log.record import SMALLEST, LogReader, physical_of
+from rmqctl.rocketmq.log.record import HEAD_SEEN, SMALLEST, LogReader, physical_of
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of
 from rmqctl.rocketmq.repair.damage import Break, LogDamage, setting_of
@@ -382,10 +383,68 @@ def _renamed(moved: list[Misplaced]) -> Step:
     return Step(_id(moved[0]), moved[0].file.name, f"give it its right name: {names}", why, (*away, *back))
 
 
+def shifted_steps(store: RocketMQStore, room: Callable[[], Path]) -> Iterator[Step]:
+    """Write files of the log once more whose bytes all lie too far on, or not far enough; each has its right name.
+
+    Args:
+        room: makes a directory for what is built.
+    """
+    for file in store.log_files:
+        shift, count = (0, 0) if file.lead else _shift(file)
+        if shift:
+            built = room() / f"{file.base:0{OFFSET_DIGITS}d}"
+            _shifted(file, shift, built)
+            entry = file.tree.stat(file.path)
+            times = (SetTimes(file.name, entry.mtime_ms * 1_000_000),) if entry is not None else ()
+            what = f"move all bytes of the file by {-shift:+,}"
+            why = f"{number_of(count, 'record')} in all parts of it that were looked at say so"
+            edits = (Quarantine(file.name), Create(file.name, source=built), *times)
+            yield Step(LOG_PHYSICAL_OFFSET.id, file.name, what, why, edits)
+
+
+def _shift(file: StoreFile) -> tuple[int, int]:
+    """How many bytes after their place the records of a file lie, and how many of them say so; 0 where not all parts of
+    it agree.
+    """
+    found = Counter[int]()
+    step = max(file.size // _PARTS, _PART)
+    with closing(file.open()) as source:
+        if _begins_at_home(file, source):
+            return 0, 0
+        for begin in range(0, file.size, step):
+            part = Counter(
+                file.base + at - physical_of(raw)
+                for at, raw in whole_records(source, file.base, [(begin, min(begin + _PART, file.size))])
+            )
+            found += part
+            if part and (part.most_common(1)[0][0] != found.most_common(1)[0][0] or part.most_common(1)[0][0] == 0):
+                return 0, 0
+    shift, count = found.most_common(1)[0] if found else (0, 0)
+    is_most = count >= _LEAST and count >= (1 - _MOST_OWN) * found.total()
+    return (shift, count) if is_most and abs(shift) < file.size // _PARTS else (0, 0)
+
+
+def _begins_at_home(file: StoreFile, source: ByteSource) -> bool:
+    """Whether the first bytes of a file are a record that lies where it says; so quick is most of the log looked at."""
+    head = source.read_at(0, HEAD_SEEN)
+    return len(head) == HEAD_SEEN and physical_of(head) == file.base
+
+
+def _shifted(file: StoreFile, shift: int, built: Path) -> None:
+    """Write a file with all bytes ``shift`` places nearer to its begin; zeros take the room that this leaves."""
+    with closing(file.open()) as source, built.open("wb") as out:
+        for begin, end in source.data_ranges(max(shift, 0), file.size + min(shift, 0)):
+            out.seek(begin - shift)
+            for at in range(begin, end, _PIECE):
+                out.write(source.read_at(at, min(_PIECE, end - at)))
+        out.truncate(file.size)
+
+
 # --- files of another broker's log in the place of one's own ---------------------------------------
 
 _PARTS, _PART = 16, 64 << 10
 """How many parts of a file are compared with the queues, and bytes of each."""
+_PIECE = 1 << 20
 _MOST_ASKED = 64
 """Records of a block whose places in queues are looked at."""
 _LEAST, _MOST_OWN = 3, 0.1

@@ -193,7 +193,7 @@ def _free(at: int, end: int, unplaced: Unplaced, made: Bridge, setting: Setting,
     """Return records for a stretch that nothing points to: placeholders of missing messages, then filler or blank."""
     pieces: list[bytes] = []
     while (claim := unplaced.first(at, end)) is not None:
-        size = _size_of(claim, end - at, unplaced.ready, setting, is_end=is_end)
+        size = _size_of(claim, end - at, unplaced.ready, setting, is_end=is_end, is_first=not pieces)
         record = placeholder(replace(claim, physical=at), size, setting) if size else None
         if record is None:
             break
@@ -215,19 +215,22 @@ def _free(at: int, end: int, unplaced: Unplaced, made: Bridge, setting: Setting,
     return b"".join(pieces)
 
 
-def _size_of(claim: QueueReference, room: int, count: int, setting: Setting, *, is_end: bool) -> int:
+def _size_of(claim: QueueReference, room: int, count: int, setting: Setting, *, is_end: bool, is_first: bool) -> int:
     """Bytes for the next of ``count`` placeholders; 0 where there is no room.
 
     Enough for what it says, less where the room must do for many; the rest of the stretch where less could not be
-    filled.
+    filled. Only where it is all that a stretch holds it may have no room for its mark: so small may a message be.
     """
     least = SMALLEST + len(claim.topic_bytes) + (22 * claim.batch if claim.batch else 0)
+    marked = least + _LEAST_TEXT + SIZE * setting.property_crc
+    if room < marked and not is_first:
+        return 0
     wanted = least + _TEXT
     if room < count * wanted:
-        wanted = max(room // count, least + _LEAST_TEXT + SIZE * setting.property_crc)
+        wanted = max(room // count, marked)
     if is_end:
         return wanted if room >= wanted + 8 else 0
-    if (count == 1 and room < LARGEST_FILLER) or room < wanted + SMALLEST:
+    if (count == 1 and room < LARGEST_FILLER) or room <= wanted + SMALLEST:
         return room
     return wanted
 

@@ -106,7 +106,10 @@ def is_filler(fields: Mapping[str, Any]) -> bool:
         fields: of `decode_record`.
     """
     is_rollback = fields["sys_flag"] & TRANSACTION == ROLLBACK
-    return is_rollback and (fields["topic"] == FILLER_TOPIC or (fields["topic"] == b"R" and _says_so(fields["body"])))
+    says_so = fields["topic"] == b"R" and (
+        not fields["body"] or _says_so(fields["body"])
+    )  # of 92 bytes: no room to say
+    return is_rollback and (fields["topic"] == FILLER_TOPIC or says_so)
 
 
 def is_stand_in(fields: Mapping[str, Any]) -> bool:

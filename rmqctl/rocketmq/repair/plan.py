@@ -55,6 +55,7 @@ from rmqctl.rocketmq.repair.files import (
     misplaced_steps,
     missing_steps,
     not_made_again,
+    shifted_steps,
     stray_steps,
     unreadable_steps,
 )
@@ -142,6 +143,17 @@ class LogMender:
             steps = self.whereabouts.steps(self.whereabouts.without_foreign().gaps)
         yield from sorted(steps, key=_place)
 
+    def away(self) -> list[Step]:
+        """Return steps that take records away that are not of here; the next round mends what they leave."""
+        with self.repair.log:
+            found = self.whereabouts
+            return [*found.uncovering()] or [*found.giving_way(doubted=True)]
+
+    def giving_way(self) -> list[Step]:
+        """Return steps that make room where a gap has none for any record; the next round mends what they leave."""
+        with self.repair.log:
+            return list(self.whereabouts.giving_way(doubted=False))
+
     def steps(self) -> Iterator[Step]:
         """Yield what to do, by offset in the log."""
         with self.repair.log:
@@ -192,7 +204,7 @@ def _place(step: Step) -> tuple[str, int]:
 # --- the planner ------------------------------------------------------------------------------------
 
 
-_ROUNDS = 4
+_ROUNDS = 6
 _CONTRADICTING = (INDEX_ENTRY, INDEX_COVERAGE)
 """Findings of the index that may come from a damaged record."""
 _NEUTRALIZE = "message.neutralize"
@@ -303,7 +315,7 @@ class _Planner:
     _found: list[Finding] = field(default_factory=list)
     _undispatched: list[Finding] = field(default_factory=list)
     _seen: LogDamage | None = None
-    _records: int = 0
+    _records: tuple[int, int] | None = None
     _recovery: Recovery | None = None
 
     def run(self) -> Repair:
@@ -332,15 +344,16 @@ class _Planner:
 
     def _books(self, plan: Plan, before: list[Finding]) -> Books:
         """Return whole records before and after; a plan that changes nothing keeps them all."""
+        records, away = self._records or (0, 0)
         if not plan.steps:
-            return Books(self._records)
+            return Books(records)
         self.advance("books")
         replica, accepts = self.options.replica, self.options.body_damage is BodyDamage.ACCEPT
         return books_of(
             self.below,
             plan,
             before,
-            whole_before=self._records,
+            whole_before=records - away,
             replicas=[replica] if replica is not None else [],
             start=self._recovery,
             accepts=accepts,
@@ -387,6 +400,8 @@ class _Planner:
         suspects = [f.physical_offset for f in found if f.kind in _CONTRADICTING and f.physical_offset]
         replica = Replica(self.options.replica) if self.options.replica else None
         self._take(misplaced_steps(self.below, geometry))
+        if self.way.puts_back:
+            self._take(shifted_steps(self.store, self._room))
         self._take(foreign_steps(self.store, found))
         self._take(misnamed_queue_steps(self.below, found))
         self._take(stray_steps(self.store, geometry))
@@ -410,7 +425,9 @@ class _Planner:
             if self._take(mender.renames_to_home()):
                 moved |= mender.whereabouts.homes
                 continue
-            if not self._take(mender.steps()):
+            if self._take(mender.away()):
+                continue
+            if not self._take(mender.steps()) and not self._take(mender.giving_way()):
                 break
             suspects = []
         self._take(neutralize_step(self.store, physical) for physical in self.options.neutralize)
@@ -472,7 +489,7 @@ class _Planner:
             store = self.store
             verification = Verification(store, VerifyOptions(processes=self.options.processes), witness=DamageWitness)
             found = list(verification.findings())
-            self._records = self._records or verification.records
+            self._records = self._records or (verification.records, verification.log.away)
             self._verified, self._found = len(self.steps), [f for f in found if f.level is not Severity.NOTE]
             self._undispatched = [f for f in found if f.kind is QUEUE_UNDISPATCHED]
             self._seen = seen(store, verification)

@@ -81,6 +81,7 @@ class StoreFile:
         size: length in bytes; -1 where it was not asked for.
         tree, path: where it lies.
         lead: bytes in front of each record: 48 in a DLedger log, else 0.
+        store: of a file of the log: the root of its store, where the queues lie; None where it is read alone.
     """
 
     name: str
@@ -90,6 +91,7 @@ class StoreFile:
     path: str
     mtime_ms: int = 0
     lead: int = 0
+    store: Tree | None = None
 
     def open(self) -> ByteSource:
         """Return the bytes of the file."""
@@ -185,7 +187,7 @@ class RocketMQStore:
         strays: list[Entry] = []
         for name, tree in self.log_trees:
             found, other = log_sequence(tree, name)
-            files += found
+            files += (replace(file, store=self.tree) for file in found)
             strays += [Entry(e.name, join(name, e.name), e.is_directory, e.size, e.mtime_ms) for e in other]
         return sorted(files, key=lambda f: (f.base, f.name)), strays
 

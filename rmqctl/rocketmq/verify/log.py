@@ -36,6 +36,7 @@ from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, Texts
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.crc import body_crcs, property_crc_findings, reserved_findings
 from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
+from rmqctl.rocketmq.store.files import is_offset
 from rmqctl.rocketmq.verify.compression import Unflagged, compressing_topics, compression_findings, unflagged_bodies
 from rmqctl.rocketmq.verify.store_times import StoreTimes, TimesJoin, TimesPartial
 from rmqctl.text import number_of
@@ -58,9 +59,11 @@ class LogPartial:
         misplaced: records whose topic, queue offset or own offset is wrong: their unit lies elsewhere.
         v2, empty: file, position and physical offset of the first V2 record, and of the first message without a body.
         unflagged: zlib bodies that do not say so; compressing: topics with zlib bodies that do.
+        away: of the records those that do not lie where they say, by the name of their file.
     """
 
     records: int = 0
+    away: int = 0
     messages: int = 0
     bytes: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
@@ -142,6 +145,9 @@ class LogChecker:
     def _note(self, block: Block) -> None:
         partial = self.partial
         partial.records += len(block)
+        name = block.file.rpartition("/")[2]
+        is_misnamed = not is_offset(name) or int(name) != block.base
+        partial.away += len(block) if is_misnamed else int(np.count_nonzero(block["physical_offset"] != block.physical))
         partial.messages += int(messages_in(block).sum())
         partial.bytes += int(block.total_size.sum())
         partial.end = int(block.physical[-1] + block.total_size[-1])
@@ -267,13 +273,14 @@ class LogJoin:
 
     Attributes:
         records, messages: in all splits; those of inner batches count one by one as messages.
+        away: of the records those that do not lie where they say, by the names of their files.
         end: physical offset after the last record; None without one.
         damaged: physical ranges that cannot be trusted, ascending, missing files among them.
         misplaced: as of :class:`LogPartial`.
     """
 
     def __init__(self) -> None:
-        self.records = self.messages = 0
+        self.records = self.messages = self.away = 0
         self.end: int | None = None
         self.damaged: list[tuple[int, int]] = []
         self.misplaced: list[int] = []
@@ -306,6 +313,7 @@ class LogJoin:
             self._unflagged.setdefault(topic, Unflagged()).add(bodies)
         self._compressing |= partial.compressing
         self.records += partial.records
+        self.away += partial.away
         self.messages += partial.messages
         self.misplaced += partial.misplaced
         self.end = self.end if partial.end is None else partial.end

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from commands import cli
 from fixtures import damage, golden
+from rmqctl.repair.edits import Overwrite
 from rmqctl.repair.execute import apply, undo
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, overlaid, plan_repair
@@ -90,6 +91,7 @@ def test_two_records_exchanged_go_back(patient: Patient) -> None:
     patient.exchange(ORDERS, LOG, 427)
     repair, _, found = patient.plan()
     assert (patient.gone(found), sum(step.loses for step in repair.plan.steps)) == ([], 0)
+    assert (repair.books.whole_before, repair.books.moved) == (len(patient.sound), 2)
 
 
 def test_the_last_record_of_the_log_exchanged_with_another_goes_back(patient: Patient) -> None:
@@ -293,6 +295,41 @@ def test_a_later_page_of_another_broker_in_the_last_file_makes_nothing_behind_it
     assert found.sacrificed == []
 
 
+@pytest.mark.parametrize(
+    ("release", "other", "pages"),
+    [
+        ("5.5.0", "5.1.4-clean", [(8192, 0), (8192, 98304)]),
+        ("5.5.0", "4.5.2-crash", [(2048, 49152), (2048, 43008)]),
+        ("5.5.0", "5.1.4-clean", [(1024, 65536)]),
+        ("4.9.8", "5.3.3-clean", [(4096, 8192), (4096, 53248)]),
+    ],
+)
+def test_pages_of_another_broker_cost_what_they_lie_over(
+    release: str, other: str, pages: list[tuple[int, int]], keepers: dict[str, Bookkeeper]
+) -> None:
+    """They have the same place in the other log. The queues lead to what lies behind them, so no cut has left it."""
+    keeper = keepers[release]
+    data = (golden.pristine(other) / "commitlog" / f"{3 * SIZE:020d}").read_bytes()
+    recipe = [step for size, at in pages for step in keeper.damagers[0]._put(3 * SIZE + at, data[at : at + size])]
+    found = keeper.account_of(keeper.damagers[0], recipe)
+    _check(found)
+    assert found.sacrificed == []
+
+
+@pytest.mark.parametrize(
+    ("seed", "given_up"),
+    [
+        pytest.param(700027, 4, id="a sound record lies where another log's record has its properties"),
+        pytest.param(700111, 1, id="a gap beside a record of another log is too small for any record"),
+        pytest.param(700153, 0, id="four messages are missing that the room of one could hold"),
+    ],
+)
+def test_a_record_of_another_broker_gives_way(seed: int, given_up: int, keepers: dict[str, Bookkeeper]) -> None:
+    found = keepers["5.5.0"].account(seed)
+    _check(found)
+    assert (found.named, found.sacrificed) == (given_up, [])
+
+
 @pytest.mark.parametrize("state", ["clean", "crash"])
 def test_a_record_of_another_broker_behind_the_end_becomes_no_message(state: str, tmp_path: Path) -> None:
     patient = Patient(golden.unpack(f"4.9.8-{state}", tmp_path), tmp_path)
@@ -319,6 +356,9 @@ def test_a_file_misnamed_and_shifted_comes_home(number: int, name: str, fill: by
     (log / name).write_bytes((fill * 33 + data)[:SIZE])
     repair, _, found = patient.plan()
     assert (patient.gone(found), sum(step.loses for step in repair.plan.steps)) == ([], 0)
+    assert repair.books.whole_before == len(patient.sound)
+    written = sum(len(edit.after) for edit in repair.plan.edits if isinstance(edit, Overwrite))
+    assert written < 1000  # the whole file is written, not record by record
     saved = salvage([open_store_at(str(patient.root))], patient.room / "into", SalvageOptions())
     assert saved.written.messages == len(patient.sound)
 
