@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Java 17 or later runs Spark; where there is none, a package brings one.
 JAVA   := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 HAS_JAVA := $(shell "$(JAVA)" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' && echo yes)
-EXTRAS := dev,docs,report,watch,s3,rocksdb,sql,spark$(if $(HAS_JAVA),,$(comma)spark-java)
+EXTRAS := dev,docs,report,watch,tui,s3,rocksdb,sql,spark$(if $(HAS_JAVA),,$(comma)spark-java)
 # Which cases `make slow` runs: every one, or every Nth of each test.
 EVERY  ?= 1
 # The first Python that is new enough; say `make PYTHON=/path/to/python3` to choose.
@@ -66,7 +66,7 @@ dist: $(STAMP) ## make dist/: wheel, sdist, one file that needs only Python, lis
 	$(BIN)/hatchling build -t wheel -t sdist -d $(DIST)
 	$(BIN)/python -m venv --without-pip $(PACKED)
 	wheel=$$(ls $(DIST)/*.whl) && $(BIN)/python -m pip --python $(PACKED)/bin/python install --quiet \
-		--constraint constraints.txt "$$wheel[sql,rocksdb,s3,report,watch]"
+		--constraint constraints.txt "$$wheel[sql,rocksdb,s3,report,watch,tui]"
 	$(BIN)/cyclonedx-py environment --output-reproducible --of JSON -o $(DIST)/rmqctl.cdx.json $(PACKED)
 	name=$$($(BIN)/python -c 'import sys, sysconfig; print("cp%d%d-%s" % (*sys.version_info[:2], sysconfig.get_platform()))') && \
 		$(BIN)/shiv --reproducible --console-script rmqctl --python '/usr/bin/env python3' \

@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "elect": ("commands.elect", "Which replica may lead, and what each choice loses."),
     "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),
     "watch": ("commands.watch", "Check stores in use over and over, at a rate; say what is wrong when it is new."),
+    "browse": ("commands.browse", "A walk through a store on the terminal: topics, messages, findings, bytes."),
     "report": ("commands.report", "One page about stores, to be attached to a ticket."),
     "bundle": ("commands.bundle", "The smallest copy of a store that shows what is wrong, without its messages."),
     "stats": ("commands.stats", "Messages, bytes, latency and keys by topic, queue, tag and hour."),

@@ -101,10 +101,10 @@ def write(out: Output, answer: Answer) -> None:
 def write_notices(out: Output, notices: Iterable[Notice]) -> None:
     """Write notices for people: a head line, indented lines below it, what to type last."""
     screen = Screen.here()
-    out.text(_notice_lines(notices, screen))
+    out.text(notice_lines(notices, screen))
 
 
-def _notice_lines(notices: Iterable[Notice], screen: Screen) -> Iterator[str]:
+def notice_lines(notices: Iterable[Notice], screen: Screen) -> Iterator[str]:
     """Yield the lines of notices, with an empty line between those that have more than two."""
     was_long = None
     for notice in notices:
@@ -148,9 +148,9 @@ def _write_section(out: Output, section: Section) -> None:
         write_layout(out, rows, section.layout)
 
 
-def folded(lines: Iterable[str]) -> Iterator[str]:
+def folded(lines: Iterable[str], screen: Screen | None = None) -> Iterator[str]:
     """Sentences on as many lines as the terminal needs, without control characters; a command to type stays on one."""
-    screen = Screen.here()
+    screen = screen or Screen.here()
     for line in map(printable, lines):
         indent = len(line) - len(line.lstrip(" "))
         sentence, mark, typed = line[indent:].rpartition(": rmqctl ")

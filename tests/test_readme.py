@@ -129,7 +129,7 @@ def test_every_console_block_of_rmqctl_is_run() -> None:
 def test_every_command_is_shown(language: list[str]) -> None:
     texts = [(ROOT / name).read_text("utf-8") for name in language]
     shown = {line.split()[0] for text in texts for block in _BLOCK.findall(text) for line in commands_of(block)}
-    own = {"completion", "config", "watch"}  # what they print is of the reader's shell, machine and time
+    own = {"completion", "config", "watch", "browse"}  # what they print is of the reader's shell, machine and time
     typed = {name for text in texts for block in _TYPED.findall(text) for name in re.findall(r"\brmqctl (\S+)", block)}
     assert shown | own & typed == set(COMMANDS)
 

@@ -48,7 +48,7 @@ ALL = {
     "": ("",),
 }
 WITHOUT = {
-    "produce", "convert", "export", "bundle", "pipeline", "completion", "report", "sql", "query-id", "watch"
+    "produce", "convert", "export", "bundle", "browse", "pipeline", "completion", "report", "sql", "query-id", "watch"
 }  # fmt: skip
 """They say only what they made, or what the words of a query or another command say."""
 
