@@ -403,6 +403,8 @@ class Browser(App[int]):
         elif kind == "id" or (not kind and site.is_rocketmq and _ID.fullmatch(text)):
             found = RowsView(site, f"id {text}", site.command("query-id", text), questions.QueryId(text), *_FOUND)
             self._lead(found, "")
+        elif site.is_redacted:
+            self._say("keys are not in this bundle; search an offset, a time or an id")
         elif topic is None:
             self._lead(leads.trace_view(site, text), "")
         else:

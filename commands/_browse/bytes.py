@@ -30,7 +30,7 @@ class BytesView(View):
 
     def __init__(self, site: Site, file: str, begin: int = 0, size: int = 0, place: str = "") -> None:
         super().__init__(site, file)
-        self._place = place or site.place_of(file)
+        self._file, self._place = file, place or site.place_of(file)
         self._marked = range(begin, begin + size)
         self._lines: list[ByteLine] = []
         self._chosen: list[ByteLine] | None = None
@@ -40,6 +40,8 @@ class BytesView(View):
 
     @property
     def command(self) -> str:
+        if self.site.is_bundle:
+            return ""
         at = self._offset
         return self.site.command("dump", "-o", "hex", "--bytes", f"{at}-{at + 256}", path=self._place)
 
@@ -128,4 +130,4 @@ class BytesView(View):
         return f"bytes {self._from:,} to {min(self._to, self._size) - 1:,} of {self._size:,}"
 
     def copies(self) -> Mapping[str, str]:
-        return {"path": self._place, "offset": str(self._offset)}
+        return {"path": self._file if self.site.is_bundle else self._place, "offset": str(self._offset)}

@@ -203,7 +203,7 @@ def seek(topic: str, queue: int, moment: int, store: Any, _: Advance) -> Iterato
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Passage:
     """A piece of text that is folded to any width: notices, sentences, rows as a table, a record as a sheet."""
 
     notices: Sequence[Notice] = ()
@@ -224,58 +224,58 @@ class Part:
             yield from table.piece(self.rows, self.title, is_all=True)
 
 
-Make = Callable[[Any, Advance], list[Part]]
+Make = Callable[[Any, Advance], list[Passage]]
 
 
-def text(make: Make, width: int, store: Any, advance: Advance) -> Iterator[tuple[list[Part], int, list[str]]]:
+def text(make: Make, width: int, store: Any, advance: Advance) -> Iterator[tuple[list[Passage], int, list[str]]]:
     """Yield parts of a text, and their lines on so many cells."""
     yield from fold(make(store, advance), width, store, advance)
 
 
-def fold(parts: list[Part], width: int, _: Any, __: Advance) -> Iterator[tuple[list[Part], int, list[str]]]:
+def fold(parts: list[Passage], width: int, _: Any, __: Advance) -> Iterator[tuple[list[Passage], int, list[str]]]:
     """Yield parts of a text that is there already with their lines."""
     screen = Screen(max(width, 20), colour=False, folds=True)
     yield parts, width, [printable(line) for part in parts for line in part.text(screen)]
 
 
-def answered(question: Question[Answer], store: Any, advance: Advance) -> list[Part]:
+def answered(question: Question[Answer], store: Any, advance: Advance) -> list[Passage]:
     """Return what a terminal shows of an answer."""
-    return parts_of(store.ask(question), advance)
+    return passages_of(store.ask(question), advance)
 
 
-def parts_of(answer: Answer, advance: Advance) -> list[Part]:
+def passages_of(answer: Answer, advance: Advance) -> list[Passage]:
     """Return what a terminal shows of an answer."""
     answer.on_advance = lambda _: advance(0)
     answer.prepare()
     parts = []
     if answer.sections is None:
-        parts.append(Part(rows=list(islice(answer, _TABLE)), columns=answer.columns))
+        parts.append(Passage(rows=list(islice(answer, _TABLE)), columns=answer.columns))
     for section in answer.sections() if answer.sections is not None else ():
         advance(0)
         found = list(islice((row for row in section.rows or () if row is not None), _TABLE))
         columns = section.columns
         if section.layout is not None and found:
             columns = section.layout.columns.get(found[0]["kind"])
-        parts.append(Part(list(section.notices), list(section.lines), found, columns, section.title))
+        parts.append(Passage(list(section.notices), list(section.lines), found, columns, section.title))
     remarks = [*answer.remarks, *([str(answer.error)] if answer.error is not None else [])]
-    return [*parts, Part(lines=["", *remarks] if remarks else [])]
+    return [*parts, Passage(lines=["", *remarks] if remarks else [])]
 
 
-def doctor(path: str, store: Any, advance: Advance) -> list[Part]:
+def doctor(path: str, store: Any, advance: Advance) -> list[Passage]:
     """Return the first look."""
     from rmqctl.doctor import examine, level_of
 
     checked = store.verify(level=level_of(store), notes=False, processes=1)
-    return parts_of(examine(store, path, checked), advance)
+    return passages_of(examine(store, path, checked), advance)
 
 
-def recovery(store: Any, advance: Advance) -> list[Part]:
+def recovery(store: Any, advance: Advance) -> list[Passage]:
     """Return what a start of the broker would do."""
     with store.recover(processes=1) as answer:
-        return parts_of(answer, advance)
+        return passages_of(answer, advance)
 
 
-def plan(store: Any, advance: Advance) -> list[Part]:
+def plan(store: Any, advance: Advance) -> list[Passage]:
     """Return what `repair` would do."""
     from rmqctl.repair.rendering import plan_notices
 
@@ -285,22 +285,22 @@ def plan(store: Any, advance: Advance) -> list[Part]:
         notices = list(plan_notices(answer.shown)) if answer.shown is not None and answer.shown.steps else []
         refused = [str(answer.refusal)] if answer.refusal is not None else []
         lines = [*answer.closing, *answer.hints, *answer.remarks, *refused]
-        return [Part(notices, ["", *lines] if notices else lines)]
+        return [Passage(notices, ["", *lines] if notices else lines)]
 
 
-def finding(row: Row, _: Any, __: Advance) -> list[Part]:
+def finding(row: Row, _: Any, __: Advance) -> list[Passage]:
     """Return what a finding means, costs, and what to do about it."""
     from rmqctl.findings import find_kind
     from rmqctl.notices import finding_notices
 
     kind = find_kind(row["id"])
     lines = [f"Meaning: {kind.meaning}"] if kind is not None else []
-    return [Part(list(finding_notices([row], "")), ["", *lines, ""]), Part(sheet=row)]
+    return [Passage(list(finding_notices([row], "")), ["", *lines, ""]), Passage(sheet=row)]
 
 
-def sheet(row: Row, _: Any, __: Advance) -> list[Part]:
+def sheet(row: Row, _: Any, __: Advance) -> list[Passage]:
     """Return all that a row has."""
-    return [Part(sheet=row)]
+    return [Passage(sheet=row)]
 
 
 _FIRST = (
@@ -310,7 +310,7 @@ _FIRST = (
 """What stands above the body of a message; the other fields stand below."""
 
 
-def message(row: Row, store: Any, _: Advance) -> list[Part]:
+def message(row: Row, store: Any, _: Advance) -> list[Passage]:
     """Return all fields of a message, and its body."""
     shown = row
     if store.bundle is None or not store.bundle["redacted"]:
@@ -322,7 +322,7 @@ def message(row: Row, store: Any, _: Advance) -> list[Part]:
     fields = {k: v for k, v in shown.items() if k not in {"body", "value"} and v not in (None, [], {})}
     first = {key: fields.pop(key) for key in _FIRST if key in fields}
     lines = [line for value in content for line in _lines_of(value)]
-    return [Part(sheet=first), Part(lines=["", *(lines or ["no body"]), ""]), Part(sheet=fields)]
+    return [Passage(sheet=first), Passage(lines=["", *(lines or ["no body"]), ""]), Passage(sheet=fields)]
 
 
 def _lines_of(value: Any) -> list[str]:

@@ -52,7 +52,9 @@ class Site:
         self.moment = 0
         directories = () if isinstance(first, LoneFile) else first.directories()
         self.roots = [(one.prefix, one.tree.root.rstrip("/")) for one in directories]
-        path = first.root if isinstance(first, Store) and first.bundle is not None else options.path
+        path = options.path
+        if self.is_bundle and isinstance(first, Store):  # where it was unpacked
+            path = os.path.dirname(first.root.split(",")[0])
         self.opener = partial(
             open_path, path, format=options.format, commit_log=options.commit_log, broker_conf=options.broker_conf
         )
@@ -64,6 +66,15 @@ class Site:
     def name(self) -> str:
         """Its path as typed, fit for a terminal."""
         return printable(self.options.path)
+
+    @property
+    def is_bundle(self) -> bool:
+        """Whether its files lie where nobody else finds them: a bundle is unpacked for the walk."""
+        return self.first.bundle is not None
+
+    @property
+    def is_redacted(self) -> bool:
+        return self.first.bundle is not None and bool(self.first.bundle["redacted"])
 
     @property
     def is_rocketmq(self) -> bool:

@@ -14,7 +14,7 @@ from commands._rows import Row
 from commands._screen import SEVERITY_STYLES, cells_of
 
 if TYPE_CHECKING:
-    from commands._browse.reading import Make, Part
+    from commands._browse.reading import Make, Passage
 
 
 class TextView(View):
@@ -28,7 +28,7 @@ class TextView(View):
     def __init__(self, site: Site, title: str, command: str, make: Make, about: Row | None = None) -> None:
         super().__init__(site, title)
         self._command, self._make, self._about = command, make, about
-        self._parts: list[Part] = []
+        self._parts: list[Passage] = []
         self._fold = 0
         self._all: list[str] = []
         self._lines: list[str] = []
@@ -51,7 +51,7 @@ class TextView(View):
     def start(self) -> None:
         self.read(partial(reading.text, self._make, self._fold), self._took)
 
-    def _took(self, read: tuple[list[Part], int, list[str]]) -> None:
+    def _took(self, read: tuple[list[Passage], int, list[str]]) -> None:
         self._parts, width, self._all = read
         self._select()
         if width != self._fold:

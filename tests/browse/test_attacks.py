@@ -232,3 +232,21 @@ def test_the_ways_it_ends(how: str | signal.Signals, code: int, tmp_path: Path) 
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == code
     assert b"Traceback" not in seen and b"\x1b[?1049l" in seen, "the terminal is as it was"
+
+
+def test_a_bundle_shows_what_is_in_it(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    damaged_store(tmp_path / "store", "body-flip")
+    assert rmqctl("bundle", tmp_path / "store", tmp_path / "b.tar.zst").exit_code == 0
+
+    async def steps(w: Walk) -> None:
+        await w.choose("findings")
+        await w.press("b")
+        assert "body: 216 bytes" in w.screen and not w.command, "nobody else finds the file"
+        await w.press("escape")
+        await w.find("key-7")
+        assert w.state == "keys are not in this bundle; search an offset, a time or an id"
+        await w.find("Topic2/1@42")
+        await w.press("enter")
+        assert "no body" in w.screen
+
+    walk(tmp_path / "b.tar.zst", steps)

@@ -1,0 +1,71 @@
+"""Walks through large stores: there at once, and no key waits for what is being read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from fixtures.bulk import Bulk, make
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
+from tests.browse.walking import Walk, walk
+
+pytestmark = pytest.mark.slow
+LONGEST = 0.1
+"""Seconds of processor time that a key may take until the screen is drawn; on an idle machine that is the time."""
+
+
+class Measured:
+    """Keys pressed while the store is being read, and what each took of the processor."""
+
+    def __init__(self, w: Walk) -> None:
+        self._walk = w
+        self.took: list[tuple[float, str]] = []
+
+    async def press(self, *keys: str) -> None:
+        for key in keys:
+            begin = time.process_time()
+            await self._walk.pilot.press(key)
+            await asyncio.sleep(0)
+            self.took.append((time.process_time() - begin, key))
+
+
+def _walked(root: Path, topic: str) -> list[tuple[float, str]]:
+    took: list[tuple[float, str]] = []
+
+    async def steps(w: Walk) -> None:
+        measured = Measured(w)
+        await w.choose("overview")
+        await w.pilot.press("r")  # reads all of it while keys are pressed
+        await measured.press(*["down", "up", "tab"] * 10)
+        await w.settle(300)
+        await w.choose("findings")
+        await measured.press("tab", "f", *topic, "enter", "enter", "down")
+        await w.settle(300)
+        await w.choose(topic, "0")
+        await measured.press("end", "home", *["pagedown"] * 20, "enter", "b", *["pagedown"] * 20, *["pageup"] * 20)
+        await measured.press("escape", "escape", "f", *"order", "escape", "escape", *["down"] * 50)
+        await w.settle(300)
+        took.extend(measured.took)
+
+    walk(root, steps)
+    return sorted(took)
+
+
+def test_a_store_of_1_gib_with_20_topics(tmp_path: Path) -> None:
+    make(tmp_path / "store", Bulk())
+    took = _walked(tmp_path / "store", "Topic007")
+    assert took[-1][0] < LONGEST, took[-5:]
+
+
+def test_a_store_of_5000_topics(tmp_path: Path) -> None:
+    engine = StoreEngine.open(tmp_path / "store", StoreConfig.small(services=False))
+    for n in range(5000):
+        engine.put(Message(f"Topic{n:04}", b"body", 0, {"KEYS": f"order-{n}"}))
+    engine.close()
+    took = _walked(tmp_path / "store", "Topic0777")
+    assert took[-1][0] < LONGEST, took[-5:]
