@@ -269,6 +269,15 @@ as_found_option = click.option(
 """Gives the command ``as_found``."""
 
 
+at_option = click.option(
+    "--at",
+    type=Instant(),
+    metavar="TIME",
+    help="The state at this time, as far as the log shows: 2026-11-20 14:05 (UTC), -15m.",
+)
+"""Gives the command ``at``, epoch ms."""
+
+
 def output_option(*more: str, default: str = "table", folds: str = "", tables: bool = False) -> Decorator:
     """Add ``-o`` and ``--local-time``; gives the command ``out``, an `Output`.
 

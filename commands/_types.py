@@ -18,6 +18,7 @@ from rmqctl.text import SPANS, milliseconds_of, span_ms
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _POWERS = "_kmgtp"
 _WILD = frozenset("*?[")
+_OFFSET = re.compile(r"offset:[0-9]+|[0-9]{1,9}")
 
 
 class Offset(click.IntRange):
@@ -42,6 +43,18 @@ class Instant(click.ParamType[int]):
             return milliseconds_of(str(value), local=local)
         except ValueError as error:
             self.fail(f"{error}.", param, ctx)
+
+
+class TimeOrOffset(click.ParamType[int | str]):
+    """A moment as epoch milliseconds, or an offset: a number below 1,000,000,000, or ``offset:N``."""
+
+    name = "time|offset"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        text = str(value).strip()
+        if _OFFSET.fullmatch(text):
+            return text if text.startswith("offset:") else int(text)
+        return Instant().convert(value, param, ctx)
 
 
 class TimeOrWord(click.ParamType[int | str]):

@@ -11,6 +11,7 @@ from commands._options import (
     StoreOptions,
     as_found_option,
     as_release_option,
+    at_option,
     group_option,
     output_option,
     store_options_with_paths,
@@ -19,12 +20,13 @@ from commands._options import (
 from rmqctl.release import Release
 
 
-@click.command("lag", cls=Command, usual="group topic as-release columns sort limit output")
+@click.command("lag", cls=Command, usual="group topic as-release at columns sort limit output")
 @store_options_with_paths
 @group_option("Only this consumer group, or those that 'order*' matches; repeatable.")
 @topic_option("Only this topic, or those that 'Orders*' matches; repeatable.")
 @as_release_option
 @as_found_option
+@at_option
 @output_option(tables=True)
 def command(
     store: StoreOptions,
@@ -32,6 +34,7 @@ def command(
     topic: tuple[str, ...],
     as_release: Release | None,
     as_found: bool,
+    at: int | None,
     out: Output,
 ) -> None:
     """List consumer groups with their offset in each queue, and what they have not consumed yet.
@@ -46,6 +49,10 @@ def command(
     Of a Kafka log directory the offsets come from __consumer_offsets and __share_group_state. One that an
     open transaction holds is shown as open-transaction; beyond-end, before-start and unknown-topic exit 1.
 
+    With --at the answer is that of a time, as far as the log shows: what it does not show is empty, and a
+    line says why, and from when on it would be known.
+    Positions of RocketMQ's groups are in files that are written over: those of a time are unknown.
+
     Several PATHs, a pattern in quotes or @inventory.toml: a topic's queues lie on many brokers, and the sum of each
     group and topic over all of them follows.
 
@@ -54,8 +61,9 @@ def command(
       rmqctl lag /data/rocketmq/store
       rmqctl lag /data/rocketmq/store --group orders -o jsonl
       rmqctl lag /var/lib/kafka --group orders
+      rmqctl lag /var/lib/kafka --group orders --at -15m
       rmqctl lag '/mnt/broker-*/store' --group orders
     """
     from rmqctl.questions import Lag
 
-    show(out, store.ask(Lag(group, topic, as_release, as_found)))
+    show(out, store.ask(Lag(group, topic, as_release, as_found, at=at)))

@@ -7,19 +7,33 @@ import click
 from commands import Command
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, as_found_option, output_option, store_options_with_paths, topic_option
+from commands._options import (
+    StoreOptions,
+    as_found_option,
+    at_option,
+    output_option,
+    store_options_with_paths,
+    topic_option,
+)
 from commands._types import refuse
 
 
-@click.command("topics", cls=Command, usual="topic by-topic as-found disk columns sort limit output")
+@click.command("topics", cls=Command, usual="topic by-topic as-found at disk columns sort limit output")
 @store_options_with_paths
 @click.option("--by-topic", is_flag=True, help="One row a topic, its queues added up.")
 @topic_option("Only this topic, or those that 'Orders*' matches; repeatable.")
 @as_found_option
+@at_option
 @click.option("--disk", is_flag=True, help="The room that files take, what retention frees of it, what may go.")
 @output_option(tables=True)
 def command(
-    store: StoreOptions, by_topic: bool, topic: tuple[str, ...], as_found: bool, disk: bool, out: Output
+    store: StoreOptions,
+    by_topic: bool,
+    topic: tuple[str, ...],
+    as_found: bool,
+    at: int | None,
+    disk: bool,
+    out: Output,
 ) -> None:
     """List queues with their smallest and next offset, messages, bytes, first and last store time.
 
@@ -32,6 +46,10 @@ def command(
     hold, what retention frees at its next run and when the next file expires, what may be deleted without a
     loss, and what never.
 
+    With --at the answer is that of a time, as far as the log shows: what it does not show is empty, and a
+    line says why, and from when on it would be known.
+    `clock` says whose time that is: of brokers, of files, or what Kafka's producers claim.
+
     Several PATHs, a pattern in quotes or @inventory.toml: the queues of all stores, with the name of theirs,
     and the sum of each topic. Directories of one Kafka broker are one store.
 
@@ -40,13 +58,16 @@ def command(
       rmqctl topics /data/rocketmq/store --by-topic
       rmqctl topics '/mnt/broker-*/store' --by-topic
       rmqctl topics /data/rocketmq/store --disk --by-topic
+      rmqctl topics /data/rocketmq/store --at '2026-11-20 14:05'
     """
     from rmqctl.questions import Topics
     from rmqctl.store import Store
 
     if disk and as_found:
         refuse("--as-found", "changes nothing with --disk, which takes the files as they lie.")
+    if disk and at is not None:
+        refuse("--at", "means nothing with --disk, which shows the files that are there.")
     found = store.open_each()
     if disk and not isinstance(found, Store):
         refuse("--disk", "looks at one store; give its PATH alone.")
-    show(out, found.ask(Topics(topic, by_topic, as_found, disk)))
+    show(out, found.ask(Topics(topic, by_topic, as_found, disk, at=at)))

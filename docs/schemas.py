@@ -13,7 +13,7 @@ from typing import Any
 
 DIRECTORY = Path(__file__).parent / "schemas"
 MAPS = {"by_topic", "by_queue", "loses_by_topic", "partitions", "properties", "first_divergence"}
-MAPS |= {"leftover_files", "features", "by_partition"}
+MAPS |= {"leftover_files", "features", "by_partition", "unknown"}
 """Names of objects whose keys are data: topics, queues, properties."""
 _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 Schema = dict[str, Any]

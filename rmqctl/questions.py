@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from rmqctl.answer import DRY_RUN, Answer, HexAnswer, Intent, Proposal
 from rmqctl.errors import WrongUsage
-from rmqctl.filters import Filters, Named, Rendering, asked_time
+from rmqctl.filters import Filters, Named, Rendering, asked_time, bound
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -107,12 +107,37 @@ class Question(Generic[A_co]):
 
 _OF_CONTENT = frozenset({"salvage", "query-key"})
 _LEFT_OUT = "bodies, keys and values were left out when it was made; --bodies keeps them"
+OFFSETS_BELOW = 1_000_000_000
+"""A plain number below it, where a time or an offset may stand, is an offset: as milliseconds it lies in 1970."""
+_OFFSET = "offset:"
+
+
+@dataclass(frozen=True, slots=True)
+class Dated(Question[A_co]):
+    """A question whose answer may be that of a time.
+
+    Attributes:
+        at: a ``datetime``, text or epoch ms; None: now.
+    """
+
+    at: Moment | None = field(default=None, kw_only=True)
+
+    @property
+    def time(self) -> int | None:
+        """The time in epoch ms.
+
+        Raises:
+            WrongUsage: it is none.
+        """
+        return bound("--at", self.at)
+
+
 _AS_FOUND = "is for RocketMQ: the offsets of a log directory are those of its files."
 _ONE_KEY = "is for RocketMQ: a record of Kafka has one key and no index of keys."
 
 
 @dataclass(frozen=True, slots=True)
-class Info(Question[Answer]):
+class Info(Dated[Answer]):
     """See :meth:`rmqctl.store.Store.info`."""
 
     verb: ClassVar[str] = "info"
@@ -164,7 +189,7 @@ class Verify(Question[Answer]):
 
 
 @dataclass(frozen=True, slots=True)
-class Topics(Question[Answer]):
+class Topics(Dated[Answer]):
     """See :meth:`rmqctl.store.Store.topics`."""
 
     verb: ClassVar[str] = "topics"
@@ -175,7 +200,7 @@ class Topics(Question[Answer]):
 
 
 @dataclass(frozen=True, slots=True)
-class Lag(Question[Answer]):
+class Lag(Dated[Answer]):
     """See :meth:`rmqctl.store.Store.lag`."""
 
     verb: ClassVar[str] = "lag"
@@ -186,7 +211,7 @@ class Lag(Question[Answer]):
 
 
 @dataclass(frozen=True, slots=True)
-class Producers(Question[Answer]):
+class Producers(Dated[Answer]):
     """See :meth:`rmqctl.store.Store.producers`."""
 
     verb: ClassVar[str] = "producers"
@@ -195,18 +220,30 @@ class Producers(Question[Answer]):
 
 
 @dataclass(frozen=True, slots=True)
-class Transactions(Question[Answer]):
+class Transactions(Dated[Answer]):
     """See :meth:`rmqctl.store.Store.transactions`."""
 
     verb: ClassVar[str] = "transactions"
 
 
 @dataclass(frozen=True, slots=True)
-class Metadata(Question[Answer]):
+class Metadata(Dated[Answer]):
     """See :meth:`rmqctl.store.Store.metadata`."""
 
     verb: ClassVar[str] = "metadata"
-    at: int | None = None
+
+    @property
+    def offset(self) -> int | None:
+        """The offset that is asked for instead of a time: a number below :data:`OFFSETS_BELOW`, or ``offset:N``."""
+        text = str(self.at).strip()
+        number = text.removeprefix(_OFFSET)
+        if self.at is None or not (number.isascii() and number.isdigit()):
+            return None
+        return int(number) if number != text or int(number) < OFFSETS_BELOW else None
+
+    @property
+    def time(self) -> int | None:
+        return None if self.offset is not None else bound("--at", self.at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,13 +145,14 @@ class Asked:
         """
         return self.ask(questions.Hex(filters, within))
 
-    def metadata(self, *, at: int | None = None) -> Answer:
+    def metadata(self, *, at: datetime | str | int | None = None) -> Answer:
         """Show the metadata of the cluster, as its log gives it: brokers, topics, partitions, settings.
 
         Args:
-            at: offset of the last record to apply; None: to the end.
+            at: a time, as in :meth:`topics`, or the offset of the last record to apply: a number below 1,000,000,000,
+                or ``offset:N``; None: to the end.
         """
-        return self.ask(questions.Metadata(at))
+        return self.ask(questions.Metadata(at=at))
 
     def diff(
         self,
@@ -268,14 +269,15 @@ class Store(Asked):
 
     # --- looking ------------------------------------------------------------------------------------
 
-    def info(self, *, explain: bool = False, segments: bool = False) -> Answer:
+    def info(self, *, explain: bool = False, segments: bool = False, at: datetime | str | int | None = None) -> Answer:
         """Say what is here: a document in every kind of output.
 
         Args:
             explain: rows instead: what each fact says about the release.
             segments: rows instead: the files of the log, with the offsets and the time at which they begin.
+            at: what was here at a time, as in :meth:`topics`.
         """
-        return self.ask(questions.Info(explain, segments))
+        return self.ask(questions.Info(explain, segments, at=at))
 
     def verify(
         self,
@@ -306,7 +308,13 @@ class Store(Asked):
         raise NotImplementedError
 
     def topics(
-        self, *, topic: Named = None, by_topic: bool = False, as_found: bool = False, disk: bool = False
+        self,
+        *,
+        topic: Named = None,
+        by_topic: bool = False,
+        as_found: bool = False,
+        disk: bool = False,
+        at: datetime | str | int | None = None,
     ) -> Answer:
         """List queues or partitions with offsets, messages, bytes and times.
 
@@ -314,8 +322,10 @@ class Store(Asked):
             by_topic: one row a topic, its queues added up.
             as_found: the files as they lie; default: what a broker answers once it has started on the store.
             disk: instead the room that files take, what retention frees of it and when, and what may be deleted.
+            at: the state at a time, a ``datetime``, text or epoch ms as in :meth:`table`, as far as the log shows; what
+                it does not show is None, with the reason under ``unknown`` (:data:`rmqctl.past.REASONS`).
         """
-        return self.ask(questions.Topics(topic, by_topic, as_found, disk))
+        return self.ask(questions.Topics(topic, by_topic, as_found, disk, at=at))
 
     def lag(
         self,
@@ -324,17 +334,32 @@ class Store(Asked):
         topic: Named = None,
         as_release: Release | None = None,
         as_found: bool = False,
+        at: datetime | str | int | None = None,
     ) -> Answer:
-        """List consumer groups with what they have not consumed; an anomaly makes the answer a "no"."""
-        return self.ask(questions.Lag(group, topic, as_release, as_found))
+        """List consumer groups with what they have not consumed; an anomaly makes the answer a "no".
 
-    def producers(self, topic: str | None = None, queue: int | None = None) -> Answer:
-        """List the state of producers, replayed from the log."""
-        return self.ask(questions.Producers(topic, queue))
+        Args:
+            at: the state at a time, as in :meth:`topics`.
+        """
+        return self.ask(questions.Lag(group, topic, as_release, as_found, at=at))
 
-    def transactions(self) -> Answer:
-        """List transactions by their latest state, those that hang marked."""
-        return self.ask(questions.Transactions())
+    def producers(
+        self, topic: str | None = None, queue: int | None = None, *, at: datetime | str | int | None = None
+    ) -> Answer:
+        """List the state of producers, replayed from the log.
+
+        Args:
+            at: the state at a time, as in :meth:`topics`.
+        """
+        return self.ask(questions.Producers(topic, queue, at=at))
+
+    def transactions(self, *, at: datetime | str | int | None = None) -> Answer:
+        """List transactions by their latest state, those that hang marked.
+
+        Args:
+            at: the state at a time, as in :meth:`topics`.
+        """
+        return self.ask(questions.Transactions(at=at))
 
     # --- looking up ---------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from rmqctl.rocketmq.family import RocketMQ, RocketMQFile
 from rmqctl.store import Asked, Store
 
 QUESTIONS = {kind.__name__: kind for kind in vars(questions).values() if inspect.isclass(kind)}
-QUESTIONS = {name: kind for name, kind in QUESTIONS.items() if issubclass(kind, Question) and kind is not Question}
+QUESTIONS = {name: kind for name, kind in QUESTIONS.items() if issubclass(kind, Question) and "verb" in vars(kind)}
 OWN = [(kind, part) for kind in QUESTIONS.values() for part in fields(kind) if "family" in part.metadata]
 
 

@@ -163,7 +163,7 @@ class KafkaStore(_Family, Store):
 
         if asked.segments:
             return describing.segments(self.replicas)
-        return describing.info(self.replicas, self.kind, self.state, explain=asked.explain)
+        return describing.info(self.replicas, self.kind, self.state, asked)
 
     def answer_dump(self, asked: questions.Dump) -> Answer:
         from rmqctl.kafka.dump import dumping
@@ -202,27 +202,27 @@ class KafkaStore(_Family, Store):
 
         if asked.disk:
             return looking.disk(self.replicas, asked, self.settings)
-        return looking.topics(self.replicas, topic=asked.topic, by_topic=asked.by_topic)
+        return looking.topics(self.replicas, asked)
 
     def answer_lag(self, asked: questions.Lag) -> Answer:
         from rmqctl.kafka.verbs import looking
 
-        return looking.lag(self.replicas, group=asked.group, topic=asked.topic)
+        return looking.lag(self.replicas, asked)
 
     def answer_producers(self, asked: questions.Producers) -> Answer:
         from rmqctl.kafka.verbs import looking
 
-        return looking.producers(self.replicas, asked.topic, asked.queue)
+        return looking.producers(self.replicas, asked)
 
     def answer_transactions(self, asked: questions.Transactions) -> Answer:
         from rmqctl.kafka.verbs import looking
 
-        return looking.transaction_states(self.replicas)
+        return looking.transaction_states(self.replicas, asked)
 
     def answer_metadata(self, asked: questions.Metadata) -> Answer:
         from rmqctl.kafka.verbs import describing
 
-        return describing.metadata(self.replicas, at=asked.at)
+        return describing.metadata(self.replicas, asked)
 
     # --- looking up ---------------------------------------------------------------------------------
 

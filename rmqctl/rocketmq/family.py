@@ -166,7 +166,7 @@ class RocketMQ(_Family, Store):
     def answer_info(self, asked: questions.Info) -> Answer:
         from rmqctl.rocketmq.verbs import looking
 
-        return looking.segments(self.files) if asked.segments else looking.info(self.files, explain=asked.explain)
+        return looking.segments(self.files) if asked.segments else looking.info(self.files, asked)
 
     def answer_dump(self, asked: questions.Dump) -> Answer:
         from rmqctl.rocketmq.verbs import dumping

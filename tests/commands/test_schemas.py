@@ -19,6 +19,7 @@ from fixtures import golden as golden_stores
 
 COMMON = """
     doctor {S}; doctor {D}; info {S}; verify {S}; verify {D}; topics {S}; lag {S}; offsets {S} show; recover {S}; recover {D}
+    info {S} --at {T}; topics {S} --at {T}; lag {S} --at {T}
     recover {D} --all; repair {S}; repair {D}; rebuild {S}; undo {S} --list; diff {S} {D}; dump {D}; salvage {D} {OUT}; stats {S}
 """
 OF_KIND = {
@@ -28,6 +29,7 @@ OF_KIND = {
     """,
     "kafka": f"""{COMMON}
         producers {{S}}; transactions {{S}}; metadata {{S}}; query-key {{S}} txn-a k1; query-time {{S}} txn-a/0 earliest
+        producers {{S}} --at {{T}}; transactions {{S}} --at {{T}}; metadata {{S}} --at {{T}}
         query-offset {{S}} txn-a/0 0 -n 3; trace {{S}} txn-a/0@1; elect {{S}} {{D}}
         preflight {{S}} --to 4.3.1; preflight {{S}} --to 3.9.2
     """,
@@ -62,7 +64,9 @@ def documents(stores: dict[str, tuple[str, ...]], into: Path) -> Documents:
     found: Documents = {}
     for kind, name in ((kind, name) for kind, names in stores.items() for name in names):
         room = into / (name or "none")
-        places = {"OUT": room / "salvaged"} | (dict(zip("SD", _stores(kind, name, room), strict=True)) if name else {})
+        places: dict[str, Any] = {"OUT": room / "salvaged", "T": "2026-11-21T01:47:36Z"} | (
+            dict(zip("SD", _stores(kind, name, room), strict=True)) if name else {}
+        )
         for line in re.split(r"[;\n]\s*", OF_KIND[kind].strip()):
             words = shlex.split(line.format(**places))
             ended = CliRunner().invoke(cli, [*words, "-o", "json"])

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 PROJECT = Path(__file__).parent / "java"
 RELEASES = ("4.9.8", "5.5.0")
-BROKERS = ("WholeBroker", "LoadSpeed", "StartedBroker")
+BROKERS = ("WholeBroker", "LoadSpeed", "StartedBroker", "RecordBroker")
 """Programs that need the jars of a whole broker."""
 OPENS = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")

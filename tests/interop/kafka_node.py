@@ -44,7 +44,12 @@ def class_path(release: str, work: Path) -> str:
     """The jars of a release, and the client compiled against them."""
     jars, classes = jars_of(release, work), work / f"kafka-{release}-classes"
     classes.mkdir()
-    names = ("Client", "Brokers", *(("ShareClient",) if Release.parse(release) >= SHARES else ()))
+    names = (
+        "Client",
+        "Brokers",
+        *(("Recorder",) if Release.parse(release) >= TOOLS else ()),
+        *(("ShareClient",) if Release.parse(release) >= SHARES else ()),
+    )
     sources = [str(PROJECT / f"{name}.java") for name in names]
     subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", jars, *sources], check=True)
     return f"{classes}{os.pathsep}{jars}"

@@ -11,6 +11,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.opening import FAMILIES, open_path, open_store
+from rmqctl.questions import Transactions
 from tests.conftest import Rmqctl
 from tests.kafka.state.golden_state_helpers import WRITTEN_LATER
 
@@ -132,7 +133,7 @@ def test_a_transaction_within_its_time_does_not_hang() -> None:
     first = next(t for t in golden.oracle("4.3.1-crash")["transactions"] if t["state"] == "Ongoing")
     for late, hangs in ((-1, False), (1, True)):
         now = first["startTimeMs"] + first["timeoutMs"] + late
-        answer = transaction_states(store.replicas, now=now)  # type: ignore[attr-defined]
+        answer = transaction_states(store.replicas, Transactions(), now=now)  # type: ignore[attr-defined]
         row = next(row for row in answer if row["transactional_id"] == first["transactionalId"])
         assert row["hanging"] is hangs
         assert any("kafka-transactions.sh" in remark for remark in answer.remarks) is hangs

@@ -214,6 +214,22 @@ def commit_history(logs: Iterable[PartitionLog], topic: str, partition: int) -> 
     return found
 
 
+def first_records(log: PartitionLog) -> dict[tuple[Any, ...], int]:
+    """Return the time of the first record of each key that a partition of an internal topic still has, epoch ms:
+    committed offsets by group, topic and partition, transactions by transactional id.
+    """
+    found: dict[tuple[Any, ...], int] = {}
+    if log.partition.topic == TRANSACTION_STATE:
+        for record in _table(log, TRANSACTION_STATE):
+            if record.marker is None:
+                found.setdefault((record.key["transactionalId"],), record.timestamp)
+        return found
+    for record, end in _offset_records(_table(log, CONSUMER_OFFSETS)):
+        if record.type in _OFFSET_COMMITS and end is not None:
+            found.setdefault((record.key["group"], record.key["topic"], record.key["partition"]), end.timestamp)
+    return found
+
+
 def share_states(logs: Iterable[PartitionLog]) -> dict[SharePartition, ShareState]:
     """Replay the partitions of ``__share_group_state``: snapshots, and updates of them."""
     found: dict[SharePartition, ShareState] = {}

@@ -70,6 +70,16 @@ class PartitionLog:
             return as_it_lies(self.partition, self.log_start_offset, failure.message)
 
     @property
+    def end(self) -> int:
+        """The next offset to be written."""
+        return self.loaded.log_end_offset
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that a broker loads counts, not only what lies before some offset."""
+        return True
+
+    @property
     def served(self) -> list[Segment]:
         """The segments that a broker serves, ascending, each as far as it is kept."""
         return self.loaded.segments
@@ -159,7 +169,7 @@ class PartitionState:
     @property
     def log_end_offset(self) -> int:
         """The next offset to be written."""
-        return self._loaded.log_end_offset
+        return self._log.end
 
     @property
     def stop(self) -> Finding | None:
@@ -175,7 +185,8 @@ class PartitionState:
     @property
     def open(self) -> Mapping[int, int]:
         """First offset of the open transaction of each producer that has one."""
-        return (self.producers if self._loaded.failure else self._loaded.producers).open
+        replays = self._loaded.failure or not self._log.is_whole
+        return (self.producers if replays else self._loaded.producers).open
 
     @property
     def last_stable_offset(self) -> int:
@@ -313,11 +324,11 @@ def _counted(log: PartitionLog) -> CountedRecords:
 def _producers(log: PartitionLog) -> ProducerReplay:
     producers = ProducerReplay()
     load_first_snapshot(log, producers)
-    snapshots = deque(_snapshots_loaded(log))
+    snapshots = deque(found for found in _snapshots_loaded(log) if found[0] <= log.end)
     for _, block in log.blocks():
         if len(block):
             _add_producers(block, producers, snapshots)
-    if snapshots and snapshots[0][0] <= log.loaded.log_end_offset:
+    if snapshots:
         producers.load(snapshots[0][1].rows())
     for number in [number for number, known in producers.producers.items() if known.producer_epoch < 0]:
         del producers.producers[number]  # a broker that starts takes no producer without a time from a snapshot
@@ -361,7 +372,7 @@ def _snapshots_loaded(log: PartitionLog) -> Iterator[tuple[int, ProducerSnapshot
 def load_first_snapshot(log: PartitionLog, producers: ProducerReplay) -> None:
     """Start from the snapshot at the first segment, where earlier ones are gone."""
     for file in log.partition.snapshots:
-        if log.segments and 0 < file.base == log.segments[0].base:
+        if log.segments and 0 < file.base == log.segments[0].base <= log.end:
             source = file.open()
             try:
                 snapshot = read_producer_snapshot(source)

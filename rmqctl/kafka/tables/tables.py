@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from formats.kafka.record_batch import HEADER_SIZE
+from rmqctl import questions
 from rmqctl.arrow import TIME, ArrowTable, in_calendar, strings
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters
@@ -137,7 +138,7 @@ def _moment(milliseconds: int | None) -> int | None:
 
 
 def _topics(options: KafkaOptions) -> Rows:
-    rows = looking.topics(options.replicas(), topic=None, by_topic=False).rows
+    rows = looking.topics(options.replicas(), questions.Topics()).rows
     wanted = options.wanted
     for row in filter(None, rows):
         if wanted.includes_topic(row["topic"]) and wanted.queue_id in {None, row["partition"]}:
@@ -145,11 +146,11 @@ def _topics(options: KafkaOptions) -> Rows:
 
 
 def _consumers(options: KafkaOptions) -> Rows:
-    return looking.lag(options.replicas(), group=None, topic=None).rows
+    return looking.lag(options.replicas(), questions.Lag()).rows
 
 
 def _transactions(options: KafkaOptions) -> Rows:
-    return looking.transaction_states(options.replicas()).rows
+    return looking.transaction_states(options.replicas(), questions.Transactions()).rows
 
 
 def _findings(options: KafkaOptions) -> Rows:

@@ -10,6 +10,7 @@ from formats.kafka.directory_files import (
     MetaProperties,
     parse_quorum_state,
 )
+from rmqctl import questions
 from rmqctl.answer import EVERY_KIND, Answer, Row, Section
 from rmqctl.errors import NotAStore
 from rmqctl.kafka.directory.directory import LogDirectory
@@ -19,21 +20,30 @@ from rmqctl.kafka.loading.checkpoints import read_text
 from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image
 from rmqctl.kafka.state.metadata_rows import PARTS, image_document, image_rows
 from rmqctl.kafka.state.partition_state import PartitionLog, first_timestamp
+from rmqctl.kafka.state.past import image_before, reach_of
 from rmqctl.kafka.state.replicas import Replicas, facts, meta_properties
 from rmqctl.kafka.verbs.looking import begin
+from rmqctl.kafka.verbs.past import past_of
+from rmqctl.past import RETENTION, SET_BACK, Past, said_time
 
 # --- info -------------------------------------------------------------------------------------------------
 
 
-def info(replicas: Replicas, kind: str, state: str, *, explain: bool) -> Answer:
+def info(replicas: Replicas, kind: str, state: str, asked: questions.Info) -> Answer:
     """Say what is here; with ``explain`` what each fact says about the release.
 
     Args:
         kind, state: of the store.
     """
     answer = begin(replicas, Answer())
-    if explain:
+    past = past_of(replicas, asked.time, answer)
+    if asked.explain:
         answer.rows = (fact.row() for fact in facts(replicas))
+    elif past is not None and not past.is_now:
+        answer.document, answer.document_kinds = (
+            lambda: {"kind": kind, "at": past.past.at, "state": None, **past.info({**_info(replicas, answer)})},
+            EVERY_KIND,
+        )
     else:
         answer.document, answer.document_kinds = (
             lambda: {"kind": kind, "state": state, **_info(replicas, answer)},
@@ -113,14 +123,21 @@ def _directory(directory: LogDirectory, properties: MetaProperties | None) -> di
 # --- metadata ---------------------------------------------------------------------------------------------
 
 
-def metadata(replicas: Replicas, *, at: int | None) -> Answer:
+def metadata(replicas: Replicas, asked: questions.Metadata) -> Answer:
     """Show the cluster's metadata as the log, or one snapshot that was pointed at, gives it.
 
     Raises:
         NotAStore: no metadata log is here.
     """
+    at, time, answer = asked.offset, asked.time, begin(replicas, Answer())
+    if time is not None:
+        reach = reach_of(_metadata_log(replicas), time)
+        answer.remark(said_time(time))
+        found = image_before(_metadata_log(replicas), reach.low)
+        if found is None or not reach.is_known:
+            return _unknown(answer, time, SET_BACK if found else RETENTION, reach.begins)
+        at = found.offset
     image = _image(replicas, at)
-    answer = begin(replicas, Answer())
     answer.rows = image_rows(image)
     answer.document = lambda: image_document(image)
     answer.sections = lambda: _sections(image)
@@ -138,6 +155,14 @@ def _image(replicas: Replicas, at: int | None) -> MetadataImage:
     selected = replicas.place.selected_file
     if selected is not None and selected[1].kind is FileKind.KRAFT_SNAPSHOT:
         return image_of_snapshot(selected[1])
+    log = _metadata_log(replicas)
+    image = metadata_image(log, at)
+    if image.leader is None and at is None:
+        image.leader = _voted_leader(log)
+    return image
+
+
+def _metadata_log(replicas: Replicas) -> PartitionLog:
     log = replicas.metadata_log
     if log is None:
         raise NotAStore(
@@ -145,10 +170,18 @@ def _image(replicas: Replicas, at: int | None) -> MetadataImage:
             "no __cluster_metadata-0 is in it",
             "give the log directory of a KRaft node (metadata.log.dir), or one of its .checkpoint files",
         )
-    image = metadata_image(log, at)
-    if image.leader is None:
-        image.leader = _voted_leader(log)
-    return image
+    return log
+
+
+def _unknown(answer: Answer, at: int, reason: str, begins: int | None) -> Answer:
+    """Say that the metadata of a time is not known."""
+    past = Past(at)
+    parts: dict[str, Any] = {**dict.fromkeys(image_document(MetadataImage())), "unknown": {}}
+    answer.document = lambda: past.forget(parts, [name for name in parts if name != "unknown"], reason, begins)
+    answer.document()
+    answer.remarks += past.remarks()
+    answer.is_no = True
+    return answer
 
 
 def _voted_leader(log: PartitionLog) -> int | None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from rmqctl.answer import Answer, Row
-from rmqctl.filters import Glob, Named, Names, did_you_mean
+from rmqctl.filters import Glob, Names, did_you_mean
 from rmqctl.kafka.findings.log import BATCH_ROOM
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.state.internal_topics import GroupOffsets, Transaction, group_offsets, share_states, transactions
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.verbs.past import BOUNDS, past_of
 
 if TYPE_CHECKING:
     from rmqctl import questions
@@ -118,22 +119,25 @@ def no_topic(replicas: Replicas, topic: str | None) -> str:
 # --- topics -----------------------------------------------------------------------------------------------
 
 
-def topics(replicas: Replicas, *, topic: Named, by_topic: bool) -> Answer:
+def topics(replicas: Replicas, asked: questions.Topics) -> Answer:
     """List partitions, or topics with their partitions added up."""
-    wanted = Names.of(topic)
-    answer = begin_served(
-        replicas,
-        Answer(
-            columns=None if by_topic else _TOPIC_COLUMNS, header=_HEADERS["by topic" if by_topic else "topics"].split()
-        ),
-    )
+    wanted, by_topic = Names.of(asked.topic), asked.by_topic
+    columns, header = (None, "by topic") if by_topic else (_TOPIC_COLUMNS, "topics")
+    answer = begin_served(replicas, Answer(columns=columns, header=_HEADERS[header].split()))
+    past = past_of(replicas, asked.time, answer, () if by_topic else BOUNDS)
 
     def rows() -> Iterator[Row]:
-        chosen = replicas.pointed_at(wanted)
-        found = (_topic_row(replicas, log, answer) for log in chosen)
-        yield from _by_topic(found) if by_topic else found
-        unmet = wanted.unmet({log.partition.topic for log in chosen})
-        if unmet or not chosen:
+        here = set[str]()
+
+        def each() -> Iterator[dict[str, Any]]:
+            one = (_topic_row(replicas, log, answer) for log in replicas.pointed_at(wanted))
+            for row in one if past is None else past.topics(wanted, lambda view, log: _topic_row(view, log, answer)):
+                here.add(row["topic"])
+                yield row
+
+        yield from _by_topic(each()) if by_topic else each()
+        unmet = wanted.unmet(here)
+        if unmet or not here:
             answer.is_no = True
             answer.remarks += [no_topic(replicas, name) for name in unmet] or [no_topic(replicas, None)]
 
@@ -169,7 +173,7 @@ def disk(replicas: Replicas, asked: questions.Topics, settings: Mapping[str, str
 def _topic_row(replicas: Replicas, log: PartitionLog, answer: Answer) -> dict[str, Any]:
     state = log.replayed
     stop, counted = state.stop, state.counted
-    if stop is not None and stop.kind is not BATCH_ROOM:
+    if stop is not None and stop.kind is not BATCH_ROOM and log.is_whole:
         answer.remark(f"{stop.file}: a broker that starts cuts it at byte {stop.offset}: {stop.message}")
     return {
         "topic": log.partition.topic,
@@ -194,27 +198,32 @@ def _by_topic(rows: Iterator[dict[str, Any]]) -> Iterator[Row]:
         total = found.setdefault(row["topic"], {"topic": row["topic"], "topic_id": row["topic_id"], "partitions": 0})
         total["partitions"] += 1
         for name in ("records", "bytes", "segments"):
-            total[name] = total.get(name, 0) + row[name]
+            total[name] = total.get(name, 0) + (row[name] or 0)
         for name, choose in (("first_timestamp", min), ("last_timestamp", max)):
             times = [time for time in (total.get(name), row[name]) if time is not None]
             total[name] = choose(times, default=None)
-    yield from found.values()
+        for name, reason in row.get("unknown", {}).items():
+            if name in total:
+                total.setdefault("unknown", {})[name] = reason
+    for total in found.values():
+        yield total | dict.fromkeys(total.get("unknown", ()))
 
 
 # --- producers and transactions ---------------------------------------------------------------------------
 
 
-def producers(replicas: Replicas, topic: str | None, partition: int | None) -> Answer:
+def producers(replicas: Replicas, asked: questions.Producers) -> Answer:
     """List the producers of each partition, replayed from its batches."""
     answer = begin_served(replicas, Answer(columns=_PRODUCER_COLUMNS, header=_HEADERS["producers"].split()))
+    past, topic, partition = past_of(replicas, asked.time, answer), asked.topic, asked.queue
 
     def rows() -> Iterator[Row]:
         chosen = [log for log in replicas.pointed_at(Names.of(topic)) if partition in {None, log.partition.partition}]
         count = 0
         for log in chosen:
-            for row in log.replayed.producers.rows():
+            for row in _producer_rows(log) if past is None else past.producers(log, _producer_rows):
                 count += 1
-                yield {"topic": log.partition.topic, "partition": log.partition.partition, **row}
+                yield row
         if not count:
             answer.is_no = True
             answer.remark(no_topic(replicas, topic) if not chosen else "no batch there has a producer id")
@@ -223,30 +232,43 @@ def producers(replicas: Replicas, topic: str | None, partition: int | None) -> A
     return answer
 
 
-def transaction_states(replicas: Replicas, *, now: int | None = None) -> Answer:
+def _producer_rows(log: PartitionLog) -> Iterator[dict[str, Any]]:
+    for row in log.replayed.producers.rows():
+        yield {"topic": log.partition.topic, "partition": log.partition.partition, **row}
+
+
+def transaction_states(replicas: Replicas, asked: questions.Transactions, *, now: int | None = None) -> Answer:
     """List transactional ids by their latest state, and open transactions that no coordinator knows of.
 
     Args:
         now: epoch ms, by which transactions are open beyond their time; None: the clock.
     """
     answer = begin_served(replicas, Answer(columns=_TRANSACTION_COLUMNS, header=_HEADERS["transactions"].split()))
+    past = past_of(replicas, asked.time, answer)
     moment = time.time_ns() // 1_000_000 if now is None else now
 
     def rows() -> Iterator[Row]:
-        known = transactions(replicas.of(TRANSACTION_STATE))
-        open_in = _open_transactions(replicas)
-        by_producer = {transaction.producer_id: transaction for transaction in known.values()}
-        for name in sorted(known):
-            yield _transaction_row(known[name], open_in.get(known[name].producer_id, {}), moment, answer)
-        orphans = sorted(set(open_in) - set(by_producer))
-        for producer in orphans:
-            yield _orphan_row(replicas, producer, open_in[producer], answer)
-        if not known and not orphans:
+        count = 0
+        each = _transaction_rows(replicas, moment, answer) if past is None else past.transactions(_transaction_rows)
+        for row in each:
+            count += 1
+            yield row
+        if not count:
             answer.is_no = True
             answer.remark("no transaction is noted: no partition of __transaction_state is here, or it is empty")
 
     answer.rows = rows()
     return answer
+
+
+def _transaction_rows(replicas: Replicas, now: int, answer: Answer | None = None) -> Iterator[dict[str, Any]]:
+    known = transactions(replicas.of(TRANSACTION_STATE))
+    open_in = _open_transactions(replicas)
+    by_producer = {transaction.producer_id: transaction for transaction in known.values()}
+    for name in sorted(known):
+        yield _transaction_row(known[name], open_in.get(known[name].producer_id, {}), now, answer)
+    for producer in sorted(set(open_in) - set(by_producer)):
+        yield _orphan_row(replicas, producer, open_in[producer], answer)
 
 
 def _open_transactions(replicas: Replicas) -> dict[int, dict[tuple[str, int], int]]:
@@ -259,7 +281,7 @@ def _open_transactions(replicas: Replicas) -> dict[int, dict[tuple[str, int], in
 
 
 def _transaction_row(
-    transaction: Transaction, open_in: dict[tuple[str, int], int], now: int, answer: Answer
+    transaction: Transaction, open_in: dict[tuple[str, int], int], now: int, answer: Answer | None
 ) -> dict[str, Any]:
     """Return the row of a transactional id. It hangs where it is open beyond its time, or in a partition it does not
     name.
@@ -282,7 +304,7 @@ def _transaction_row(
 
 
 def _orphan_row(
-    replicas: Replicas, producer: int, open_in: dict[tuple[str, int], int], answer: Answer
+    replicas: Replicas, producer: int, open_in: dict[tuple[str, int], int], answer: Answer | None
 ) -> dict[str, Any]:
     """Return the row of a transaction that is open here and that no transactional id here has.
 
@@ -308,7 +330,9 @@ def _orphan_row(
     }
 
 
-def _say_how_to_abort(who: str, open_in: dict[tuple[str, int], int], answer: Answer) -> None:
+def _say_how_to_abort(who: str, open_in: dict[tuple[str, int], int], answer: Answer | None) -> None:
+    if answer is None:
+        return  # it was so, and may not be any more
     for (topic, number), first in sorted(open_in.items()):
         answer.remark(
             f"{who} keeps a transaction open in {topic}-{number} since offset {first}; once the broker runs, type: "
@@ -320,14 +344,14 @@ def _say_how_to_abort(who: str, open_in: dict[tuple[str, int], int], answer: Ans
 # --- lag --------------------------------------------------------------------------------------------------
 
 
-def lag(replicas: Replicas, *, group: Named, topic: Named) -> Answer:
+def lag(replicas: Replicas, asked: questions.Lag) -> Answer:
     """List groups with the offsets they committed, and what they have not consumed."""
-    groups, topics = Names.of(group), Names.of(topic)
+    groups, topics = Names.of(asked.group), Names.of(asked.topic)
     answer = begin_served(replicas, Answer(columns=_LAG_COLUMNS, header=_HEADERS["lag"].split()))
+    past = past_of(replicas, asked.time, answer)
 
     def rows() -> Iterator[Row]:
-        found = group_offsets(replicas.of(CONSUMER_OFFSETS))
-        every = [*_consumer_rows(replicas, found), *_share_rows(replicas)]
+        every = list(_lag_rows(replicas) if past is None else past.lag(_lag_rows))
         every.sort(key=lambda row: (row["group"], row["topic"], row["partition"]))
         shown = [r for r in every if groups.include(r["group"]) and topics.include(r["topic"])]
         yield from shown
@@ -348,6 +372,11 @@ def group_names(replicas: Replicas) -> list[str]:
     found = group_offsets(logs)
     shared = share_states(replicas.of(SHARE_GROUP_STATE))
     return sorted({key[0] for key in (*found.commits, *found.pending)} | {key.group for key in shared})
+
+
+def _lag_rows(replicas: Replicas) -> Iterator[dict[str, Any]]:
+    yield from _consumer_rows(replicas, group_offsets(replicas.of(CONSUMER_OFFSETS)))
+    yield from _share_rows(replicas)
 
 
 def _consumer_rows(replicas: Replicas, found: GroupOffsets) -> Iterator[dict[str, Any]]:

@@ -157,11 +157,13 @@ def queue_rows(
     dispatched: int | None = None,
     *,
     as_found: bool = False,
+    before: int | None = None,
 ) -> list[QueueRow]:
     """All queues that have files, by topic and id, as their files show them.
 
     Args:
         as_found: the files alone count, whether or not the log has what they point to.
+        before: physical offset; with ``as_found`` units of records that begin there or later do not count.
         wanted: only these queues; of the others no more than the last unit is read.
         dispatched: physical offset after the last record that has a queue unit, where that is known; queues that
             are not wanted are then not looked at.
@@ -171,7 +173,8 @@ def queue_rows(
     """
     with LogReader(store.log_files) as log:
         releases = release_range(store)
-        extent = LogRange(log.min_offset, _NO_END if as_found else log_end(store).offset, releases.is_5)
+        end = _NO_END if before is None else before
+        extent = LogRange(log.min_offset, end if as_found else log_end(store).offset, releases.is_5)
         found, reached = _ranges(store, extent, wanted, look_at_all=dispatched is None)
         tails = {} if as_found else _tails(store, releases.highest, reached if dispatched is None else dispatched, log)
         if store.has_light_database and (wanted is None or any(store.in_database(topic) for topic, _ in wanted)):

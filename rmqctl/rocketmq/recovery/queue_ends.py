@@ -31,6 +31,7 @@ from rmqctl.rocketmq.recovery.rules import has_dledger_log
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore
 
+_NEVER = 1 << 62
 Limits = dict[tuple[str, int], tuple[int, int]]
 """Smallest and next offset by topic and queue id."""
 
@@ -62,14 +63,34 @@ def queue_ends(
     Raises:
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
+    return ends_at(store, [None], release, as_found=as_found, processes=processes)[0]
+
+
+def ends_at(
+    store: RocketMQStore,
+    places: Iterable[int | None],
+    release: Release | None = None,
+    *,
+    as_found: bool = False,
+    processes: int | None = None,
+) -> list[QueueEnds]:
+    """Return what :func:`queue_ends` does for each of some places of the log, as if it ended there.
+
+    Args:
+        places: physical offsets; None: the end. Records that begin there or later do not count.
+
+    Raises:
+        MissingExtra: the queues are in RocksDB, and its package is not installed.
+    """
     rules = release or release_range(store).highest
     started = None if as_found else _started(store, rules, processes)
     if started is None or not started.starts:
-        return QueueEnds(queue_rows(store, as_found=True), rules, started.error if started else None)
+        error = started.error if started else None
+        return [QueueEnds(queue_rows(store, as_found=True, before=before), rules, error) for before in places]
     with ExitStack() as opened:
         read_from = store.is_rocksdb or store.has_light_database
         database = opened.enter_context(open_queues(store)) if read_from else None
-        return QueueEnds(_rows_after(started, database), rules)
+        return [QueueEnds(_rows_after(started, database, before), rules) for before in places]
 
 
 def queue_limits(store: RocketMQStore, *, processes: int | None = None) -> Limits:
@@ -104,36 +125,51 @@ def images_by_queue(images: Iterable[QueueImage]) -> dict[tuple[str, int], Queue
     return dict(sorted(found.items()))
 
 
-def _rows_after(started: Recovery, database: QueueDatabase | None) -> list[QueueRow]:
+def _rows_after(started: Recovery, database: QueueDatabase | None, before: int | None) -> list[QueueRow]:
     with LogReader(started.log_files) as log:
-        return [_row_of(image, log, started, database) for image in images_by_queue(started.images).values()]
+        return [_row_of(image, log, started, database, before) for image in images_by_queue(started.images).values()]
 
 
-def _row_of(image: QueueImage, log: LogReader, started: Recovery, database: QueueDatabase | None) -> QueueRow:
-    """Return the units that count, and of them those whose records are in the log."""
+def _row_of(
+    image: QueueImage, log: LogReader, started: Recovery, database: QueueDatabase | None, before: int | None
+) -> QueueRow:
+    """Return the units that count, and of them those whose records are in the log.
+
+    Args:
+        before: physical offset from which on records do not count, and what is after them in the queue; None: all do.
+    """
     messages = size = 0
     ends: list[int] = []
-    for physical, sizes, counts in _stretches(image, database):
+    end = image.max_offset
+    for offsets, physical, sizes, counts in _stretches(image, database):
+        later = np.flatnonzero((sizes > 0) & (physical >= (_NEVER if before is None else before)))
+        upto = int(later[0]) if len(later) else len(sizes)
         live = (sizes > 0) & (physical >= started.log_begin) & (physical < (started.end or 0))
+        live[upto:] = False
         if live.any():
             messages, size = messages + int(counts[live].sum()), size + int(sizes[live].sum())
             ends += [int(physical[live][0]), int(physical[live][-1])]
+        if len(later):
+            end = int(offsets[upto])
+            break
     times = [log.store_timestamp(p) for p in (ends[0], ends[-1])] if ends else [None, None]
-    return QueueRow(image.key[1], image.key[2], image.min_offset, image.max_offset, messages, size, *times)
+    return QueueRow(image.key[1], image.key[2], min(image.min_offset, end), end, messages, size, *times)
 
 
-def _stretches(image: QueueImage, database: QueueDatabase | None) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Physical offsets, sizes and numbers of messages of the units, file by file; int64 of one shape (n,)."""
+def _stretches(image: QueueImage, database: QueueDatabase | None) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+    """Queue and physical offsets, sizes and numbers of messages of the units, file by file; int64 of one shape (n,)."""
     if isinstance(image, RocksQueueImage):
         for found in image.units(database):
-            yield found["physical_offset"], found["size"], np.ones(len(found), np.int64)
+            yield found["queue_offset"], found["physical_offset"], found["size"], np.ones(len(found), np.int64)
         return
     for file in image.files:
         units = file.units(image.dtype)[: file.wrote // image.unit_size]
-        units = units[~is_pre_blank(units)]
+        real, batch = ~is_pre_blank(units), image.dtype is BATCH_UNIT
+        offsets = units["base_offset"] if batch else file.base // image.unit_size + np.arange(len(units))
+        offsets, units = offsets[real].astype(np.int64), units[real]
         physical, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
-        batch = image.dtype is BATCH_UNIT
-        yield physical, sizes, units["batch_size"].astype(np.int64) if batch else np.ones(len(units), np.int64)
+        counts = units["batch_size"].astype(np.int64) if batch else np.ones(len(units), np.int64)
+        yield offsets, physical, sizes, counts
 
 
 # --- a recovered store, for those who ask for single queues ----------------------------------------------

@@ -11,6 +11,7 @@ from rmqctl.errors import MissingExtra
 from rmqctl.filters import Glob, Names, did_you_mean
 from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore, forgiving
 from rmqctl.rocketmq.verbs.common import begin, name_unreadable, no_start, pending_remark
+from rmqctl.rocketmq.verbs.past import add_past, info_then, lag_then, topics_then
 
 _HEADERS = {
     "topics": "topic queue_id min_offset max_offset messages bytes first_store_timestamp last_store_timestamp parent "
@@ -36,7 +37,7 @@ _LAG_COLUMNS = (
 )
 
 
-def info(store: RocketMQStore, *, explain: bool) -> Answer:
+def info(store: RocketMQStore, asked: questions.Info) -> Answer:
     """Say what is here; with ``explain`` what each fact says about the release."""
     from rmqctl.rocketmq.query.info import store_info
     from rmqctl.rocketmq.state.releases import release_range
@@ -60,13 +61,13 @@ def info(store: RocketMQStore, *, explain: bool) -> Answer:
             from rmqctl.rocketmq.rebuild.rebuild import assumed_sizes
 
             answer.remarks += assumed_sizes(found, {QUEUES})
-        return facts
+        return facts if asked.time is None else info_then(found, asked.time, facts, answer)
 
     def evidence() -> Iterator[Row]:
         yield from [e.row() for e in release_range(found).evidence]
         name_unreadable(found, answer)
 
-    if explain:
+    if asked.explain:
         answer.rows = evidence()
     else:
         answer.document, answer.document_kinds = document, EVERY_KIND
@@ -103,7 +104,13 @@ def topics(store: RocketMQStore, asked: questions.Topics) -> Answer:
         ),
     )
 
+    if asked.time is not None:
+        add_past(answer, not asked.by_topic)
+
     def rows() -> Iterator[Row]:
+        if asked.time is not None:
+            yield from topics_then(found, asked, answer)
+            return
         ends = queue_ends(found, as_found=asked.as_found)
         if ends.error is not None:
             answer.remark(no_start(ends.release, ends.error))
@@ -114,7 +121,7 @@ def topics(store: RocketMQStore, asked: questions.Topics) -> Answer:
         unmet = wanted.unmet({r.topic for r in queues})
         if not answer.is_no and (unmet or not queues):
             answer.is_no = True
-            answer.remarks += [_no_queue(found, name) for name in unmet] or [_no_queue(found, None)]
+            answer.remarks += [no_queue(found, name) for name in unmet] or [no_queue(found, None)]
 
     answer.rows = rows()
     return answer
@@ -128,12 +135,12 @@ def disk(store: RocketMQStore, asked: questions.Topics) -> Answer:
     found, wanted = forgiving(store), Names.of(asked.topic)
     answer, kept = begin(found, Answer()), list(uses(found, wanted))
     show_uses(answer, kept, store.root, number="queue_id", by_topic=asked.by_topic, rule=rule(store))
-    answer.remarks += [_no_queue(found, name) for name in wanted.unmet({use.topic for use in kept if use.topic})]
+    answer.remarks += [no_queue(found, name) for name in wanted.unmet({use.topic for use in kept if use.topic})]
     name_unreadable(found, answer)
     return answer
 
 
-def _no_queue(store: RocketMQStore, topic: str | None) -> str:
+def no_queue(store: RocketMQStore, topic: str | None) -> str:
     from rmqctl.rocketmq.state.config import known_topics as topic_names
 
     names = topic_names(store)
@@ -155,16 +162,20 @@ def lag(store: RocketMQStore, asked: questions.Lag) -> Answer:
     answer = begin(store, Answer(columns=_LAG_COLUMNS, header=_HEADERS["lag"].split()))
 
     groups, topics = Names.of(asked.group), Names.of(asked.topic)
+    if asked.time is not None:
+        add_past(answer, is_of_queues=False)
 
     def rows() -> Iterator[Row]:
         release = asked.as_release or release_range(store).highest
         with RecoveredStore(store, release, as_found=asked.as_found) as started:
             found = list(lag_rows(started, groups, topics))
-            yield from (row.row() for row in found)
+            each = (row.row() for row in found)
+            yield from each if asked.time is None else lag_then(store, asked, each, answer)
             unmet = groups.unmet({row.group for row in found}) + topics.unmet({row.topic for row in found})
             if not found or unmet:
                 answer.remarks += _no_offset(started, groups, topics)
-        answer.is_no = not found or bool(unmet) or any(row.anomaly for row in found)
+        is_odd = asked.time is None and any(row.anomaly for row in found)
+        answer.is_no = not found or bool(unmet) or is_odd
 
     answer.rows = rows()
     return answer

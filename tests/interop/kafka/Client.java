@@ -50,6 +50,8 @@ public final class Client {
             case "load" -> load(server, asked[1], Integer.parseInt(asked[2]), Integer.parseInt(asked[3]));
             case "share" -> Class.forName("ShareClient")
                     .getMethod("share", String.class, String[].class).invoke(null, server, asked);
+            case "record" -> Class.forName("Recorder")
+                    .getMethod("record", String.class, String[].class).invoke(null, server, asked);
             default -> throw new IllegalArgumentException(String.join(" ", asked));
         }
         OUT.flush();
