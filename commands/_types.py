@@ -54,7 +54,11 @@ class TimeOrOffset(click.ParamType[int | str]):
         text = str(value).strip()
         if _OFFSET.fullmatch(text):
             return text if text.startswith("offset:") else int(text)
-        return Instant().convert(value, param, ctx)
+        try:
+            return Instant().convert(value, param, ctx)
+        except click.BadParameter as error:
+            number = text if text.isascii() and text.isdigit() else "1200"
+            self.fail(f"{error.message.removesuffix('.')}; an offset is offset:{number}.", param, ctx)
 
 
 class TimeOrWord(click.ParamType[int | str]):

@@ -286,9 +286,15 @@ def _topic_sums(rows: list[Row]) -> Section:
         count = "messages" if "messages" in row else "records"
         one = sums.setdefault(row["topic"], {"topic": row["topic"], "queues": 0, count: 0, "bytes": 0})
         one["queues"] += row.get("queues", row.get("partitions", 1)) or 0
-        one[count] = one.get(count, 0) + (row.get(count) or 0)
-        one["bytes"] += row.get("bytes") or 0
+        _add(one, row, count, "bytes")
     return Section(rows=list(sums.values()), title="Sum by topic", is_optional=True, is_fixed=True)
+
+
+def _add(total: dict[str, Any], row: Row, *names: str) -> None:
+    """Add values of a row to sums; a sum with an unknown part is unknown."""
+    for name in names:
+        is_known = name not in row.get("unknown", ()) and total.get(name, 0) is not None
+        total[name] = total.get(name, 0) + (row.get(name) or 0) if is_known else None
 
 
 def _lag_sums(rows: list[Row]) -> Section:
@@ -297,8 +303,9 @@ def _lag_sums(rows: list[Row]) -> Section:
         key = row["group"], row["topic"]
         one = sums.setdefault(key, {"group": key[0], "topic": key[1], "queues": 0, "lag": 0, "anomalies": 0})
         one["queues"] += 1
-        one["lag"] += row.get("lag") or 0
-        one["anomalies"] += row.get("anomaly") is not None
+        _add(one, row, "lag")
+        is_known = "anomaly" not in row.get("unknown", ()) and one["anomalies"] is not None
+        one["anomalies"] = one["anomalies"] + (row.get("anomaly") is not None) if is_known else None
     return Section(rows=list(sums.values()), title="Sum by group and topic", is_optional=True, is_fixed=True)
 
 

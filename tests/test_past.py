@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,6 +27,8 @@ from tests.rocketmq import recorded_past_helpers as rocketmq_past
 Key = tuple[str, int]
 ROCKETMQ = ("4.9.8-clean", "5.3.3-crash", "5.5.0-clean", "5.5.0-rocksdb-clean")
 KAFKA = "4.3.1-clean"
+LATE = 1_795_224_953_600
+"""Epoch ms, when nearly all of the Kafka stores was there."""
 
 
 def moments(times: list[int], count: int) -> list[int]:
@@ -187,6 +191,75 @@ def test_a_time_is_no_offset(given: str | int, offset: int | None, moment: int |
 def test_a_number_that_can_only_be_seconds_is_refused() -> None:
     with pytest.raises(WrongUsage, match="can only be seconds"):
         _ = Metadata(at=1_795_224_940).time
+
+
+# --- damaged copies -----------------------------------------------------------------------------------
+
+
+def test_queues_that_are_lost_end_where_the_log_says(tmp_path: Path) -> None:
+    root = golden.unpack("5.3.3-crash", tmp_path)
+    found = messages("5.3.3-crash")
+    at = found[len(found) // 5]["store_timestamp"]
+    shutil.rmtree(root / "consumequeue")
+    shown = {(row["topic"], row["queue_id"]): row for row in open_store(str(root)).topics(at=at)}
+    then = ends(found, at)
+    assert {key: row["max_offset"] for key, row in shown.items() if row["max_offset"]} == then
+    assert any("damage" in row["unknown"].values() for row in shown.values())
+
+
+def test_the_end_of_a_partition_that_is_lost_is_unknown(tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    last = max((root / "idem-0").glob("*.log"))
+    last.unlink()
+    (row,) = (row for row in open_store(str(root)).topics(topic="idem", at=LATE) if row["partition"] == 0)
+    assert (row["log_end_offset"], row["unknown"]["log_end_offset"]) == (None, "damage")
+    assert (row["end_at_least"], row["end_at_most"]) == (int(last.stem), 132)
+
+
+def test_positions_of_groups_whose_log_is_lost_are_unknown(tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    for log in root.glob("__consumer_offsets-*/*.log"):
+        data = log.read_bytes()
+        log.write_bytes(data[: len(data) // 2])
+    shown = list(open_store(str(root)).lag(at=LATE))
+    assert shown
+    assert {row["unknown"].get("consumer_offset") for row in shown if row["metadata"] is None} == {"damage"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_known_of_a_damaged_log_directory_was_so(seed: int, tmp_path: Path) -> None:
+    chosen, root, what = random.Random(seed), golden.unpack("4.3.1-crash", tmp_path), list[str]()
+    logs = sorted(path for path in root.rglob("*.log") if path.stat().st_size)
+    for log in chosen.sample(logs, 2):
+        times, data = log.stat().st_mtime_ns, bytearray(log.read_bytes())
+        at = chosen.randrange(len(data))
+        kind = chosen.choice(["flip", "cut", "zeros", "lost"])
+        what.append(f"{kind} {log.relative_to(root)} {at}")
+        if kind == "lost":
+            log.unlink()
+            continue
+        data[at : at + 64] = (
+            bytes([data[at] ^ 1]) + data[at + 1 : at + 64] if kind == "flip" else bytes(len(data[at : at + 64]))
+        )
+        log.write_bytes(data[:at] if kind == "cut" else data)
+        os.utime(log, ns=(times, times))
+    keys = {
+        "topics": ("topic", "partition"), "lag": ("group", "topic", "partition"), "transactions": ("transactional_id",),
+        "producers": ("topic", "partition", "producer_id"),
+    }  # fmt: skip
+    for at in (1_795_224_936_600, LATE):
+        for verb, names in keys.items():
+            sound = {tuple(row[name] for name in names): row for row in rows("4.3.1-crash", verb, at)}
+            for row in getattr(open_store(str(root)), verb)(at=at):
+                was = sound.get(tuple(row[name] for name in names))
+                known = (
+                    {}
+                    if was is None
+                    else {name: was[name] for name in row if name not in {*was["unknown"], *row["unknown"]}}
+                )
+                for name in known.keys() - {"unknown", "end_at_least", "end_at_most", "clock"}:
+                    assert row[name] == known[name], (what, at, verb, name)
 
 
 # --- what brokers answered ------------------------------------------------------------------------------

@@ -22,9 +22,9 @@ from rmqctl.kafka.directory.directory import Segment
 from rmqctl.kafka.loading.load import LoadedPartition
 from rmqctl.kafka.log.block import Block, stated_records
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
-from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.partition_state import PartitionLog, reached_offsets
 from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.past import CLIENTS, COMPACTION, RETENTION, SET_BACK, Past, is_current
+from rmqctl.past import CLIENTS, COMPACTION, DAMAGE, RETENTION, SET_BACK, Past, is_current
 
 BROKERS, FILES, PRODUCERS = "broker", "file", "producers"
 """Whose clock says where a log ended."""
@@ -78,6 +78,9 @@ def reach_of(log: PartitionLog, at: int) -> Reach:
             low, clock = reached, FILES
     if low <= found.claimed < high:
         high, clock = found.claimed, PRODUCERS
+    reached = max((offset for offset, _ in reached_offsets(log)), default=0)
+    if high == end < reached and log.partition.is_plain:
+        return found.reach(low, reached, DAMAGE, clock)
     if low < high:
         is_cut = not low and high <= found.first and log.served[0].base
         reason = RETENTION if is_cut else _why_apart(log, low, high)

@@ -12,7 +12,7 @@ from formats.kafka.directory_files import (
 )
 from rmqctl import questions
 from rmqctl.answer import EVERY_KIND, Answer, Row, Section
-from rmqctl.errors import NotAStore
+from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.kafka.directory.directory import LogDirectory
 from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
 from rmqctl.kafka.directory.releases import metadata_version_name, release_range
@@ -41,7 +41,7 @@ def info(replicas: Replicas, kind: str, state: str, asked: questions.Info) -> An
         answer.rows = (fact.row() for fact in facts(replicas))
     elif past is not None and not past.is_now:
         answer.document, answer.document_kinds = (
-            lambda: {"kind": kind, "at": past.past.at, "state": None, **past.info({**_info(replicas, answer)})},
+            lambda: past.info({"kind": kind, "at": past.past.at, "state": None, **_info(replicas, answer)}),
             EVERY_KIND,
         )
     else:
@@ -130,6 +130,8 @@ def metadata(replicas: Replicas, asked: questions.Metadata) -> Answer:
         NotAStore: no metadata log is here.
     """
     at, time, answer = asked.offset, asked.time, begin(replicas, Answer())
+    if time is not None and _is_of_snapshot(replicas):
+        raise WrongUsage("--at", "asks for a time of the metadata log, and PATH is one snapshot; give its directory.")
     if time is not None:
         reach = reach_of(_metadata_log(replicas), time)
         answer.remark(said_time(time))
@@ -153,13 +155,19 @@ def metadata(replicas: Replicas, asked: questions.Metadata) -> Answer:
 
 def _image(replicas: Replicas, at: int | None) -> MetadataImage:
     selected = replicas.place.selected_file
-    if selected is not None and selected[1].kind is FileKind.KRAFT_SNAPSHOT:
+    if selected is not None and _is_of_snapshot(replicas):
         return image_of_snapshot(selected[1])
     log = _metadata_log(replicas)
     image = metadata_image(log, at)
     if image.leader is None and at is None:
         image.leader = _voted_leader(log)
     return image
+
+
+def _is_of_snapshot(replicas: Replicas) -> bool:
+    """Whether the user pointed at one snapshot."""
+    selected = replicas.place.selected_file
+    return selected is not None and selected[1].kind is FileKind.KRAFT_SNAPSHOT
 
 
 def _metadata_log(replicas: Replicas) -> PartitionLog:

@@ -13,7 +13,7 @@ from rmqctl.kafka.state.internal_topics import first_records
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.past import FILES, PastLog, PastReplicas, Reach
 from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.past import COMPACTION, GONE, NOT_NOTED, RETENTION, SET_BACK, Past, said_time
+from rmqctl.past import COMPACTION, DAMAGE, GONE, NOT_NOTED, RETENTION, SET_BACK, Past, said_time
 from rmqctl.text import instant
 
 BOUNDS = ("end_at_least", "end_at_most", "clock")
@@ -122,6 +122,8 @@ class PastRows:
             self.past.forget(row, ["bytes"], row["unknown"]["records"])
         else:
             row["bytes"] = sum(int(block.size.sum()) for _, block in log.blocks())
+        if reach.reason == DAMAGE:
+            self.past.forget(row, [*_COUNTED, "last_stable_offset", "last_timestamp"], DAMAGE)
         start = log.replayed.log_start_offset
         if start:
             gone = [*_COUNTED, "log_start_offset", "first_timestamp"]
@@ -144,9 +146,10 @@ class PastRows:
             rows_of(low), rows_of(high), ("topic", "partition", "producer_id"), lambda _: reach.reason
         )
         for row in rows:
-            if not _knows_producers(high, reach):
+            if reach.reason == DAMAGE or not _knows_producers(high, reach):
+                why = RETENTION if log.replayed.log_start_offset else COMPACTION
                 names = [name for name in row if name not in {"topic", "partition", "producer_id", "unknown"}]
-                self.past.forget(row, names, RETENTION if log.replayed.log_start_offset else COMPACTION, reach.begins)
+                self.past.forget(row, names, reach.reason if reach.reason == DAMAGE else why, reach.begins)
             yield row
         self._end()
 
@@ -156,10 +159,12 @@ class PastRows:
             yield from ({**row, "unknown": {}} for row in rows_of(self.now, self.past.at))
             return
         low, high = ([*rows_of(view, self.past.at)] for view in (self.then.low, self.then.high))
-        yield from self.past.agreed(low, high, ("transactional_id", "producer_id"), lambda _: self._apart(None))
+        is_damaged = self._is_damaged(TRANSACTION_STATE)
+        for row in self.past.agreed(low, high, ("transactional_id", "producer_id"), lambda _: self._apart(None)):
+            yield self.past.forget(row, _OF_ID if is_damaged else (), DAMAGE)
         seen = {row["transactional_id"] for row in (*low, *high)}
         for name, begins in self._compacted(TRANSACTION_STATE, {(name,) for name in seen if name}):
-            row: Fields = {"transactional_id": name[0], **dict.fromkeys(_OF_ID), "unknown": {}}
+            row = {"transactional_id": name[0], **dict.fromkeys(_OF_ID), "unknown": {}}
             yield self.past.forget(row, _OF_ID, COMPACTION, begins)
         self._end()
 
@@ -172,8 +177,10 @@ class PastRows:
         low, high = ([*rows_of(view)] for view in (self.then.low, self.then.high))
         seen = {tuple(row[key] for key in keys) for row in (*low, *high) if row["consumer_offset"] is not None}
         lost = dict(self._compacted(CONSUMER_OFFSETS, seen))
+        is_damaged = self._is_damaged(CONSUMER_OFFSETS)
         for row in self.past.agreed(low, high, keys, self._apart):
             key = tuple(row[name] for name in keys)
+            self.past.forget(row, _OF_GROUP if is_damaged else (), DAMAGE)
             yield self._with_end(self.past.forget(row, _OF_GROUP, COMPACTION, lost.pop(key)) if key in lost else row)
         for key, begins in lost.items():
             row = dict(zip(keys, key, strict=True)) | dict.fromkeys(("log_end_offset", *_OF_GROUP)) | {"unknown": {}}
@@ -182,6 +189,10 @@ class PastRows:
             row["log_end_offset"] = reach.high if reach is not None and reach.is_known else None
             yield self._with_end(self.past.forget(row, _OF_GROUP, COMPACTION, begins))
         self._end()
+
+    def _is_damaged(self, topic: str) -> bool:
+        """Whether an end of the log of an internal topic is lost, and with it what counted then."""
+        return any(self.then.reach(log).reason == DAMAGE for log in self.now.of(topic))
 
     def _with_end(self, row: Fields) -> Fields:
         """Say why the end of a partition is not known, and what would need where it began."""

@@ -8,12 +8,12 @@ from typing import Any
 from rmqctl import questions
 from rmqctl.answer import Answer
 from rmqctl.filters import Names
-from rmqctl.past import GONE, NOT_NOTED, RETENTION, Past, said_time
+from rmqctl.past import DAMAGE, GONE, NOT_NOTED, RETENTION, Past, said_time
 from rmqctl.rocketmq.dispatch.past import LogThen, is_now, log_at
 from rmqctl.rocketmq.dispatch.queue_ends import QueueRow
 from rmqctl.rocketmq.query.lag import with_lite_topics
 from rmqctl.rocketmq.recovery.queue_ends import ends_at
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import LIGHT, RocketMQStore
 
 BOUNDS = ("end_at_least", "end_at_most")
 """Keys that the rows of `topics` have when they are of a time."""
@@ -27,6 +27,7 @@ _OF_QUEUE = (
     "last_store_timestamp",
     *BOUNDS,
 )
+_ENDS = ("max_offset", *BOUNDS)
 _OF_LITE = ("expires_timestamp", "groups")
 _OF_GROUP = (
     "consumer_offset",
@@ -136,27 +137,39 @@ def _queues(store: RocketMQStore, then: LogThen, past: Past, *, as_found: bool) 
     seen = set()
     for key in sorted(now):
         least, most = (_end(now[key], rows.get(key)) for rows in (low, high))
-        row = {**(high.get(key) or now[key]).row(), **dict(zip(BOUNDS, (least, most), strict=True)), "unknown": {}}
         if not most and now[key].max_offset and key not in then.next:
             continue
         seen.add(key)
-        if then.reason == RETENTION:
-            past.forget(row, _OF_QUEUE, RETENTION, then.begins)
-        elif then.next.get(key, 0) > most:
-            past.forget(row, _OF_QUEUE, GONE)
-        elif least != most:
-            names = [name for name in _OF_QUEUE if name not in {"min_offset", *BOUNDS}]
-            past.forget(row, names, then.reason)
-        else:
-            row["max_offset"] = most
-        if row["max_offset"] is not None and row["messages"] != most and (row["min_offset"] or then.begin):
-            past.forget(row, ["min_offset", "messages", "bytes", "first_store_timestamp"], RETENTION, then.begins)
-            if not row["last_store_timestamp"] and most:
-                past.forget(row, ["last_store_timestamp"], RETENTION, then.begins)
-        yield row
+        yield _queue((high.get(key) or now[key]).row(), (least, most), then, past)
     for topic, queue_id in sorted(set(then.next) - seen):
-        row = {"topic": topic, "queue_id": queue_id, **dict.fromkeys(_OF_QUEUE), "unknown": {}}
+        row: Fields = {"topic": topic, "queue_id": queue_id, **dict.fromkeys(_OF_QUEUE), "unknown": {}}
         yield past.forget(row, _OF_QUEUE, GONE)
+
+
+def _queue(found: Fields, ends: tuple[int, int], then: LogThen, past: Past) -> Fields:
+    """Return the row of a queue, from that of its units and the bounds of its end."""
+    (least, most), key = ends, (found["topic"], found["queue_id"])
+    logged = then.next.get(key)
+    lacks_units = then.is_known and logged is not None and most > logged and not found["messages"]
+    if lacks_units:  # the log has messages of then, and the queue begins later
+        least = most = logged or 0
+    row: Fields = {**found, **dict(zip(BOUNDS, (least, most), strict=True)), "unknown": {}}
+    if then.reason == RETENTION:
+        return past.forget(row, _OF_QUEUE, RETENTION, then.begins)
+    if (logged or 0) > most:
+        return past.forget(row, _OF_QUEUE, GONE)
+    if least != most:
+        return past.forget(row, [name for name in _OF_QUEUE if name not in {"min_offset", *BOUNDS}], then.reason)
+    row["max_offset"] = most
+    if lacks_units:
+        return past.forget(row, [name for name in _OF_QUEUE if name not in _ENDS], DAMAGE)
+    if most and not then.begin and logged is None and not key[0].startswith(LIGHT):
+        return past.forget(row, _OF_QUEUE, DAMAGE)  # nothing was deleted, and the log has no message of it
+    if row["messages"] != most and (row["min_offset"] or then.begin):
+        past.forget(row, ["min_offset", "messages", "bytes", "first_store_timestamp"], RETENTION, then.begins)
+        if not row["last_store_timestamp"] and most:
+            past.forget(row, ["last_store_timestamp"], RETENTION, then.begins)
+    return row
 
 
 def _end(now: QueueRow, then: QueueRow | None) -> int:
