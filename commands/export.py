@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -9,8 +10,16 @@ import click
 from commands import Command
 from commands._app import Output, message
 from commands._complete import files
-from commands._options import FilterOptions, StoreOptions, filter_options, output_option, store_options_with_paths
-from commands._spark import spark_options, started, working
+from commands._options import (
+    FilterOptions,
+    StoreOptions,
+    filter_options,
+    output_option,
+    say_unreadable,
+    store_options_with_paths,
+)
+from commands._progress import progress
+from commands._spark import engine_option, has_spark, is_local, spark_options, started, working
 from commands._types import Size, refuse
 from rmqctl.text import number_of
 
@@ -21,8 +30,11 @@ if TYPE_CHECKING:
     from rmqctl.tables import Tables
 
 
+_NAME = re.compile(r"(?:[^,(]|\([^)]*\))+")
+
+
 def _names(value: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+    return tuple(name.strip() for name in _NAME.findall(value or "") if name.strip())
 
 
 @click.command("export", cls=Command, usual="to partition-by body incremental overwrite topic after before limit")
@@ -35,7 +47,8 @@ def _names(value: str | None) -> tuple[str, ...]:
     "--partition-by",
     default="topic,day",
     show_default=True,
-    help="Directories, the outermost first: some of topic, day, hour, queue_id (Kafka: partition), tags; or none.",
+    help="Directories, the outermost first: some of topic, day, hour, queue_id (Kafka: partition), tags, of several "
+    "stores also cluster and store; bucket(topic,64) puts many small topics into few files; or none.",
 )
 @click.option("--columns", help="Only these columns of messages or records, separated by commas.")
 @click.option(
@@ -47,9 +60,22 @@ def _names(value: str | None) -> tuple[str, ...]:
 )
 @click.option("--compression", help="zstd (default), none, gzip, snappy, lz4, as the format has them.")
 @click.option("--split-size", type=Size(), help="Bytes of the log that become one set of files; default: by its size.")
+@click.option(
+    "--target-file-size",
+    type=Size(),
+    default="256MiB",
+    show_default=True,
+    help="A file of this size is followed by another.",
+)
+@click.option(
+    "--compact",
+    is_flag=True,
+    help="Put small files of a directory together, up to --target-file-size; those of before, too.",
+)
 @click.option("--incremental", is_flag=True, help="Add what came since the last export into OUT.")
 @click.option("--overwrite", is_flag=True, help="Replace the export that OUT holds.")
 @filter_options
+@engine_option
 @spark_options
 @output_option()
 def command(
@@ -61,59 +87,95 @@ def command(
     body: str,
     compression: str | None,
     split_size: int | None,
+    target_file_size: int,
+    compact: bool,
     incremental: bool,
     overwrite: bool,
     filters: FilterOptions,
+    engine: str,
     cluster: Cluster,
     out: Output,
 ) -> None:
-    """Write the messages or records of a store as files that other tools read, on Spark.
+    """Write the messages or records of a store as files that other tools read.
 
     OUT/data gets directories such as topic=TopicTest/day=2026-11-21 (UTC) with files in log order, and
     _manifest.json names them. Both appear at once when all is there, and replace what was there
-    before; an export that was broken off goes on when the same command is given again. Exits 1 when
+    before; an export that was broken off goes on when the same command is given again. Up to 1 GiB of log, and where
+    PySpark is not installed, processes of this machine do the work, else Spark; the files are the same. Exits 1 when
     no message matches.
+
+    @inventory.toml or a pattern in quotes instead of PATH: the rows of several stores, with cluster and store first;
+    what cannot be read is said, and the exit status is 1.
 
     \b
     Examples:
       rmqctl export /data/rocketmq/store /lake/messages
       rmqctl export /data/rocketmq/store /lake/messages --incremental
       rmqctl export store out --to jsonl --topic TopicTest --partition-by none --body none
+      rmqctl export '/mnt/broker-*/store' /lake/messages --partition-by store,day --compact
     """
-    from rmqctl.pipeline.cluster import cores_of
-    from rmqctl.pipeline.export import Export, ExportChoices, on_spark
+    from rmqctl.pipeline.export import Export, ExportChoices
+    from rmqctl.pipeline.mounted import unreadable
     from rmqctl.pipeline.outputs import output_at
 
-    opened = store.open()
+    if compact and to != "parquet":
+        refuse("--compact", f"puts files of Parquet together, not of {to}.")
+    opened = store.open_each()
+    for sentence in getattr(opened, "remarks", ()):
+        message(sentence)
     tables = opened.as_tables(filters, body=body)
-    divided = () if partition_by == "none" else _names(partition_by)
+    divided = () if partition_by == "none" else _partitions(partition_by)
     _check(tables, _names(columns), divided)
-    export = Export(
-        tables,
-        output_at(output),
-        ExportChoices(
-            to, _names(columns) or None, divided, _codec(to, compression), body, split_size, incremental, overwrite
-        ),
-    )
+    choices = ExportChoices(
+        to, _names(columns) or None, divided, _codec(to, compression), body, split_size, incremental, overwrite,
+        target_file_size, compact,
+    )  # fmt: skip
+    export = Export(tables, output_at(output), choices)
     if opened.is_running:
         message("a broker holds the lock of this store: what it is still writing is left for the next export")
-    with started(cluster, opened.size) as spark:
-        plan = export.plan(cores_of(spark))
-        size = sum(map(export.log.size_of, export.parts(plan)))
-        message(f"writing {tables.names[0]} {_stretch(plan)} into {output}")
-        with working(spark, f"export of {store.path}", size):
-            manifest = export.run(plan, on_spark(spark))
+    manifest = _run(export, cluster, output, is_here=is_local(engine, opened.size if has_spark() else 0))
+    say_unreadable(unreadable([tables]))
     _show(manifest, export, out)
 
 
+def _run(export: Export, cluster: Cluster, output: str, *, is_here: bool) -> Manifest:
+    from rmqctl.parallel import processes_for
+    from rmqctl.pipeline.cluster import cores_of
+    from rmqctl.pipeline.export import here, on_spark
+
+    def begun(cores: int) -> tuple[Manifest, int]:
+        plan = export.plan(cores)
+        message(f"writing {export.store.names[0]} {_stretch(plan)} into {output}")
+        return plan, sum(map(export.log.size_of, export.parts(plan)))
+
+    what = f"export of {export.store.path}"
+    if is_here:
+        processes = processes_for(export.log.size)
+        plan, size = begun(processes)
+        with progress(what, size) as advance:
+            return export.run(plan, here(processes, advance))
+    with started(cluster, export.log.size) as spark:
+        plan, size = begun(cores_of(spark))
+        with working(spark, what, size):
+            return export.run(plan, on_spark(spark))
+
+
+def _partitions(text: str) -> tuple[str, ...]:
+    from rmqctl.pipeline.export_manifest import Bucket
+
+    return tuple(str(Bucket.of(name) or name) for name in _names(text))
+
+
 def _check(tables: Tables, columns: tuple[str, ...], partition_by: tuple[str, ...]) -> None:
-    from rmqctl.pipeline.export_manifest import DAY, HOUR
+    from rmqctl.pipeline.export_manifest import DAY, HOUR, Bucket
     from rmqctl.tables import BadOption
 
-    known = ("topic", DAY, HOUR, *tables.log().partitions[1:])
+    columns_known = tables.log().partitions
+    known = ("topic", DAY, HOUR, *columns_known[1:])
     for name in partition_by:
-        if name not in known:
-            refuse("--partition-by", f"knows no {name!r}; give some of {', '.join(known)}, or none.")
+        bucket = Bucket.of(name)
+        if (bucket.column not in columns_known) if bucket else (name not in known):
+            refuse("--partition-by", f"knows no {name!r}; give some of {', '.join(known)}, bucket(topic,64), or none.")
     try:
         tables.asked(columns or None).table(tables.names[0]).schema()
     except BadOption as error:
@@ -123,7 +185,14 @@ def _check(tables: Tables, columns: tuple[str, ...], partition_by: tuple[str, ..
 def _stretch(plan: Manifest) -> str:
     """Return what a plan covers, in words: the offsets of one log, or how many logs."""
     start, end = plan.covers()
-    return f"of {number_of(len(end), 'partition')}" if isinstance(end, dict) else f"of offsets {start} to {end}"
+    return f"of {_logs(plan)}" if isinstance(end, dict) else f"of offsets {start} to {end}"
+
+
+def _logs(plan: Manifest) -> str:
+    """Return how many logs there are, in words."""
+    if plan.layout.place == "physical_offset":
+        return number_of(len(plan.end), "store")
+    return number_of(len(plan.end), "partition")
 
 
 def _codec(to: str, compression: str | None) -> str:
@@ -138,10 +207,11 @@ def _codec(to: str, compression: str | None) -> str:
 def _show(manifest: Manifest, export: Export, out: Output) -> None:
     new, noun = export.added, export.store.names[0].removesuffix("s")
     if out.kind == "table":
-        rows, size = sum(f.rows for f in new), sum(f.size for f in new)
+        size = sum(f.size for f in new)
         end = manifest.covers()[1]
-        complete = f"up to offset {end}" if isinstance(end, int) else f"in {number_of(len(end), 'partition')}"
-        out.text([f"{number_of(rows, noun)} in {number_of(len(new), 'file')}, {size:,} bytes; complete {complete}"])
+        complete = f"up to offset {end}" if isinstance(end, int) else f"in {_logs(manifest)}"
+        files = f"{number_of(len(new), 'file')}, {size:,} bytes"
+        out.text([f"{number_of(export.rows, noun)} in {files}; complete {complete}"])
     elif out.kind == "json":
         out.document(manifest.document())
     else:

@@ -13,8 +13,6 @@ from hashlib import sha256
 from itertools import chain
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
@@ -30,7 +28,6 @@ from rmqctl.tables import (
     Figures,
     Log,
     Marks,
-    Order,
     Places,
     Table,
     Tables,
@@ -427,10 +424,9 @@ class FleetLog:
     def size_of(self, part: _StorePart) -> int:
         return self._logs[part[0]][1].size_of(part[1])
 
-    def read(self, part: _StorePart, order: Order | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, part: _StorePart) -> Iterator[pa.RecordBatch]:
         one, log = self._logs[part[0]]
-        own = None if order is None else _StoreOrder(order, _Headed(one.head))
-        for batch in log.read(part[1], own):
+        for batch in log.read(part[1]):
             yield _Headed(one.head).batch(batch, self.tables.columns)
 
     def _joined(self, ask: Callable[[str, Log], Mapping[str, T]]) -> dict[str, T]:
@@ -452,17 +448,6 @@ def _of(values: Mapping[str, T], name: str) -> dict[str, T]:
     """Return those that belong to a store, by their names in it."""
     parts = ((key.rpartition(_SEPARATOR), value) for key, value in values.items())
     return {place: value for (store, _, place), value in parts if store == name}
-
-
-class _StoreOrder:
-    """An order of the rows of one store, in which all have the same :data:`HEAD`."""
-
-    def __init__(self, order: Order, head: _Headed) -> None:
-        self._order, self._head = order, head
-        self.columns = tuple(name for name in order.columns if name not in HEAD)
-
-    def codes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        return self._order.codes(self._head.batch(batch))
 
 
 __all__ = ["FleetLog", "FleetTables", "Listed", "entry", "tables_of"]

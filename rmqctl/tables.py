@@ -17,8 +17,6 @@ from importlib import import_module
 from itertools import chain
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rmqctl.arrow import ArrowTable
@@ -172,26 +170,8 @@ class Log(Protocol):
         """Bytes of log of a part."""
         ...
 
-    def read(self, part: Any, order: Order | None = None) -> Iterator[pa.RecordBatch]:
-        """Return the wanted rows of one part.
-
-        Args:
-            order: puts the rows of a batch in this order, those that are equal in it as they lie.
-        """
-        ...
-
-
-class Order(Protocol):
-    """An order of rows.
-
-    Attributes:
-        columns: those that it needs.
-    """
-
-    columns: tuple[str, ...]
-
-    def codes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Return a number for each row of a batch of these columns, shape (n,)."""
+    def read(self, part: Any) -> Iterator[pa.RecordBatch]:
+        """Return the wanted rows of one part, in log order."""
         ...
 
 

@@ -270,6 +270,27 @@ _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP}
 """What file systems answer that know no fsync of a directory; their names are safe without, or never."""
 
 
+def exchange_paths(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Give each of two files or directories the name of the other, at once; whether the system can do that here."""
+    import ctypes  # takes a while to load, and only exports need it
+
+    library = ctypes.CDLL(None, use_errno=True)
+    names = (os.fsencode(one), os.fsencode(other))
+    if hasattr(library, "renameat2"):  # Linux, with glibc 2.28 or musl 1.2.6
+        failed = library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _EXCHANGE)
+    elif hasattr(library, "renamex_np"):  # macOS
+        failed = library.renamex_np(*names, _EXCHANGE)
+    else:
+        return False
+    code = ctypes.get_errno()
+    if failed and code not in {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV, errno.EPERM}:
+        raise OSError(code, os.strerror(code), os.fspath(one))
+    return not failed
+
+
+_AT_FDCWD, _EXCHANGE = -100, 2
+
+
 def sync_path(path: str | os.PathLike[str]) -> None:
     """Wait until the bytes of a file, or the names in a directory, are on the disk.
 

@@ -1,38 +1,44 @@
 """The job of `export`: messages or records as files, each once, nothing half written in sight.
 
-The files of an export are written where they stay, in a directory of its own that nobody looks into. When all are
-there, one switch makes them the export, see :meth:`rmqctl.pipeline.outputs.Output.publish`: before it a reader sees all
-of the old, after it all of the new. An export that was broken off goes on where it stopped when the same is asked for
-again: tasks that left their note are not run again. What else was left is removed by the next export.
+The files of an export are written in a directory of its own that nobody looks into. When all are there, one switch
+makes them the export, see :meth:`rmqctl.pipeline.outputs.Output.publish`: before it a reader sees all of the old, after
+it all of the new. An export that was broken off goes on where it stopped when the same is asked for again: tasks that
+left their note are not run again. What else was left is removed by the next export. The tasks are done by Spark's
+executors or by processes here; what they write is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from rmqctl.errors import Refused
+from rmqctl.parallel import Ordered, most_processes, taken
+from rmqctl.pipeline.export_compact import Merge, MergeTask, merges
 from rmqctl.pipeline.export_manifest import (
     DAY,
     DONE,
-    MANIFEST,
     PENDING,
+    TARGET_SIZE,
     ExportedFile,
     ExportLayout,
     Manifest,
     directory_of,
 )
 from rmqctl.pipeline.export_task import NOTE_SCHEMA, ExportTask, columns_to_read
-from rmqctl.pipeline.outputs import Output, lost
+from rmqctl.pipeline.outputs import Output, lost, read_manifest
 from rmqctl.tables import Change, Places, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Work = Callable[[ExportTask, list[Any]], None]
+Task = ExportTask | MergeTask
+Work = Callable[[Any, list[Any]], None]
+"""Does a :data:`Task` for each of some items, in any order."""
 SMALLEST_PART, LARGEST_PART = 64 << 20, 1 << 30
 _PARTS_PER_CORE = 2
 
@@ -46,6 +52,8 @@ class ExportChoices:
         split_size: bytes of the log that become one set of files; None: by the size of the log.
         incremental: only what came since the last export into the same output.
         overwrite: what is in the output goes.
+        target_size: bytes of a file from which on another is begun.
+        compact: put small files of a partition together.
     """
 
     format: str = "parquet"
@@ -56,6 +64,8 @@ class ExportChoices:
     split_size: int | None = None
     incremental: bool = False
     overwrite: bool = False
+    target_size: int = TARGET_SIZE
+    compact: bool = False
 
 
 class Export:
@@ -66,6 +76,7 @@ class Export:
 
     Attributes:
         added: files that the last run has made.
+        rows: how many it has added.
 
     Raises:
         Refused: the output holds something else, or does not go with what is asked.
@@ -76,7 +87,8 @@ class Export:
         self.store, self.output, self.choices = store, output, choices
         self.log = store.log()
         self.added: list[ExportedFile] = []
-        self.before = read_manifest(output)
+        self.rows = 0
+        self.before = output.manifest()
         self._check()
 
     def _check(self) -> None:
@@ -110,7 +122,7 @@ class Export:
         end = log.end(growing=log.is_running)
         filters = orjson.loads(orjson.dumps(self.store.described()))
         made = Manifest(self.store.path, layout, filters, log.begin(), end, log.marks(end))
-        made.replaces = self.choices.overwrite
+        made.replaces, made.compact = self.choices.overwrite, self.choices.compact
         if self.before is not None:
             made.generation = self.before.generation + 1
             if not made.replaces:
@@ -124,7 +136,8 @@ class Export:
     def _continued(self, made: Manifest, before: Manifest) -> Manifest:
         """Return what has come since an export."""
         kept = replace(made.layout, split_size=before.layout.split_size)
-        if (before.layout, before.filters) != (kept, made.filters):
+        same = replace(kept, target_size=before.layout.target_size)
+        if (before.layout, before.filters) != (same, made.filters):
             raise Refused(
                 f"{self.output.shown()} was exported with other options ({_difference(before, made)}); "
                 "repeat those, or add --overwrite to export all of it again"
@@ -157,7 +170,7 @@ class Export:
         part = choices.split_size or min(max(size // max(cores * _PARTS_PER_CORE, 1), SMALLEST_PART), LARGEST_PART)
         return ExportLayout(
             choices.format, written, choices.body, choices.partition_by, choices.compression, part,
-            log.row_place, log.row_time,
+            log.row_place, log.row_time, choices.target_size,
         )  # fmt: skip
 
     def run(self, plan: Manifest, work: Work) -> Manifest:
@@ -171,20 +184,40 @@ class Export:
         """
         with self.output.alone() as check_owner:
             self._check_unchanged()
-            self.output.clear(_in_use(self.before) | {plan.directory})
-            if _is_empty(plan.start, plan.end) and self.before is not None and not plan.replaces:
+            self.output.clear(self.before, plan.directory)
+            is_empty = _is_empty(plan.start, plan.end) and self.before is not None and not plan.replaces
+            if is_empty and self.before is not None and not self._merges(self.before.files):
                 self.output.remove(PENDING)
                 return self.before
             self.output.write(PENDING, plan.dump())
-            parts = self.parts(plan)
-            done = {name.removesuffix(".json") for name in self.output.names(f"{plan.directory}/{DONE}")}
-            left = [part for part in parts if self.log.name_of(part) not in done]
-            if left:
-                work(self.task(plan), left)
-            return self._commit(plan, [self.log.name_of(part) for part in parts], check_owner)
+            parts = {self.log.name_of(part): part for part in self.parts(plan)}
+            self._do(plan, self.task(plan), parts, work)
+            return self._commit(plan, self._noted(plan, parts), work, check_owner)
+
+    def _do(self, plan: Manifest, task: Task, items: dict[str, Any], work: Work) -> None:
+        """Have the tasks done that left no note yet.
+
+        Args:
+            items: what each works on, by the name of its note.
+        """
+        done = {name.removesuffix(".json") for name in self.output.names(f"{plan.directory}/{DONE}")}
+        left = [item for name, item in items.items() if name not in done]
+        if left:
+            work(task, left)
+
+    def _noted(self, plan: Manifest, names: Iterable[str]) -> list[ExportedFile]:
+        """Return the files of tasks by their notes."""
+        files: list[ExportedFile] = []
+        for name in names:
+            place = f"{plan.directory}/{DONE}/{name}.json"
+            note = self.output.read(place)
+            if note is None:
+                raise lost(self.output.shown(place))
+            files += [ExportedFile.of(file, plan.layout.place, plan.layout.time) for file in orjson.loads(note)]
+        return files
 
     def _check_unchanged(self) -> None:
-        if read_manifest(self.output) != self.before:
+        if self.output.manifest() != self.before:
             raise Refused(f"{self.output.shown()} was changed by another export meanwhile; give the command again")
 
     def parts(self, plan: Manifest) -> list[Any]:
@@ -196,56 +229,69 @@ class Export:
         asked = self.store.asked(columns_to_read(plan.layout))
         return ExportTask(asked.log(), plan.layout, self.output, plan.directory)
 
-    def _commit(self, plan: Manifest, names: Iterable[str], check_owner: Callable[[], None]) -> Manifest:
+    def _merges(self, files: Sequence[ExportedFile]) -> dict[str, Merge]:
+        return merges(files, self.choices.target_size) if self.choices.compact else {}
+
+    def _commit(self, plan: Manifest, new: list[ExportedFile], work: Work, check_owner: Callable[[], None]) -> Manifest:
         """Make the files of a plan the export, by one switch, and remove what is no part of it any more."""
-        files: list[ExportedFile] = []
-        for name in names:
-            place = f"{plan.directory}/{DONE}/{name}.json"
-            note = self.output.read(place)
-            if note is None:
-                raise lost(self.output.shown(place))
-            files += [ExportedFile.of(file, plan.layout.place, plan.layout.time) for file in orjson.loads(note)]
-        self.added = files
-        start = plan.start
+        self.rows = sum(file.rows for file in new)
+        start, kept = plan.start, list[ExportedFile]()
         if self.before is not None and not plan.replaces:
-            files = [*self.output.kept(self.before.files, plan.directory), *files]
-            start = plan.start | self.before.start
+            start, kept = plan.start | self.before.start, self.before.files
+        made = self._merges([*kept, *new])
+        if made:
+            self._do(plan, MergeTask(plan.layout, self.output, plan.directory), made, work)
+            gone = {file.path for one in made.values() for file in one.files}
+            plan = replace(plan, merged=[file.path for file in kept if file.path in gone])
+            kept = [file for file in kept if file.path not in gone]
+            new = [file for file in new if file.path not in gone] + self._noted(plan, made)
         for change in self._changes(plan):
             raise Refused(f"{self.store.path} changed while it was exported: {change.what}; give the command again")
-        rows, size = sum(f.rows for f in files), sum(f.size for f in files)
-        whole = replace(plan, start=start, files=files, rows=rows, size=size)
         check_owner()
         self._check_unchanged()
-        self.output.publish(plan.directory, whole.dump(), {file.path for file in files})
+        whole = self.output.publish(replace(plan, start=start), kept, new)
+        self.added = whole.files[len(kept) :]
         self.output.remove(PENDING)
-        self.output.clear(_in_use(whole))
+        self.output.clear(whole)
         return whole
 
 
 def on_spark(spark: SparkSession) -> Work:
     """Tasks done by executors."""
 
-    def work(task: ExportTask, parts: list[Any]) -> None:
+    def work(task: Task, items: list[Any]) -> None:
         from rmqctl.pipeline.jobs import tasks
 
-        tasks(spark, parts, task.run, NOTE_SCHEMA).collect()
+        tasks(spark, items, task.run, NOTE_SCHEMA).collect()
 
     return work
 
 
-def _in_use(manifest: Manifest | None) -> set[str]:
-    """Return the directories in which the files of an export lie."""
-    return {file.path.partition("/")[0] for file in manifest.files} | {manifest.directory} if manifest else set()
+def here(processes: int | None = None, advance: Callable[[int], object] = bool) -> Work:
+    """Tasks done by processes of this machine.
 
-
-def read_manifest(output: Output, name: str = MANIFEST) -> Manifest | None:
-    """Return the manifest in an output, None where there is none.
-
-    Raises:
-        Refused: it cannot be read.
+    Args:
+        processes: how many; one is this process. None: as many as there are processors.
+        advance: called with the bytes of log read since its last call.
     """
-    raw = output.read(name)
-    return None if raw is None else Manifest.load(raw, output.shown(name))
+
+    def work(task: Task, items: list[Any]) -> None:
+        count = min(processes or most_processes(), len(items))
+        if count > 1:
+            for size in Ordered(partial(partial, _run, task), count, 2 * count).results(items):
+                advance(size)
+            return
+        for item in items:
+            advance(_run(task, item))
+
+    return work
+
+
+def _run(task: Task, item: Any) -> int:
+    """Do one task; bytes of log read."""
+    for _ in task.run(item):
+        pass
+    return taken().bytes
 
 
 def _is_empty(start: Places, end: Places) -> bool:
@@ -264,4 +310,4 @@ def _shown(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-__all__ = ["Export", "ExportChoices", "on_spark"]
+__all__ = ["Export", "ExportChoices", "here", "on_spark"]

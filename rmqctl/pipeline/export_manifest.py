@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any
+from zlib import crc32
 
 import orjson
 
@@ -14,7 +16,7 @@ from rmqctl.errors import Refused
 from rmqctl.tables import Marks, Places
 
 DATA = "data"
-"""Where the files of the newest export are, on file systems that have links."""
+"""Where the files of an export are, on file systems where directories can be renamed."""
 MANIFEST = "_manifest.json"
 """Says what an export holds; readers of Parquet pass over names that begin with `_` or `.`."""
 PENDING = "_pending.json"
@@ -47,6 +49,8 @@ COMPRESSIONS: dict[Format, tuple[str, ...]] = {
     Format.JSONL: ("zstd", "gzip", "none"),
 }
 _SUFFIXES = {"zstd": ".zst", "gzip": ".gz", "none": ""}
+TARGET_SIZE = 256 << 20
+"""Bytes of a file from which on another is begun, where nobody says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class ExportLayout:
         partition_by: directories, the outermost first.
         split_size: bytes of the log that become one set of files.
         place, time: the columns that say where a row lies, and its time.
+        target_size: bytes from which on rows of a partition go into another file.
     """
 
     format: str
@@ -68,6 +73,7 @@ class ExportLayout:
     split_size: int
     place: str = "physical_offset"
     time: str = "store_timestamp"
+    target_size: int = TARGET_SIZE
 
     @property
     def suffix(self) -> str:
@@ -77,7 +83,51 @@ class ExportLayout:
 
     def directory(self, values: tuple[Any, ...]) -> str:
         """Return the directory of a partition, in the way of Hive: ``topic=a/day=2026-11-21``."""
-        return "/".join(f"{name}={_escaped(value)}" for name, value in zip(self.partition_by, values, strict=True))
+        names = map(directory_name, self.partition_by)
+        return "/".join(f"{name}={_escaped(value)}" for name, value in zip(names, values, strict=True))
+
+    @property
+    def order(self) -> list[str]:
+        """Columns by which rows of a row group ascend where a file has rows of several logs, or of several names."""
+        named = [bucket.column for name in self.partition_by if (bucket := Bucket.of(name))]
+        return [name for name in (*named, self.place) if name in self.columns]
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A part of the values of a column: those whose UTF-8 has the same CRC-32, modulo a count.
+
+    Few files hold many small topics so, and the column stays in them.
+    """
+
+    column: str
+    count: int
+
+    @classmethod
+    def of(cls, name: str) -> Bucket | None:
+        """Return what ``bucket(topic,64)`` or ``bucket(64,topic)`` means; None for the name of a column."""
+        found = _BUCKET.fullmatch(name)
+        if found is None:
+            return None
+        one, other = found[1], found[2]
+        column, count = (other, one) if one.isdigit() else (one, other)
+        return cls(column, int(count)) if count.isdigit() and int(count) > 0 and not column.isdigit() else None
+
+    def __str__(self) -> str:
+        return f"bucket({self.column},{self.count})"
+
+    def number(self, value: Any) -> int | None:
+        """Return the number of a value's bucket; None for null."""
+        return None if value is None else crc32(str(value).encode("utf-8", "surrogatepass")) % self.count
+
+
+_BUCKET = re.compile(r"bucket\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.IGNORECASE)
+
+
+def directory_name(partition: str) -> str:
+    """Return what the directories of a partition are called: by its column, buckets as ``topic_bucket``."""
+    bucket = Bucket.of(partition)
+    return partition if bucket is None else f"{bucket.column}_bucket"
 
 
 def _escaped(value: Any) -> str:
@@ -111,6 +161,13 @@ class ExportedFile:
         return {_name_in_json(name, place, time): value for name, value in found.items()}
 
     @classmethod
+    def around(cls, files: Sequence[ExportedFile]) -> ExportedFile:
+        """Return bounds that hold for the rows of all of some files; no path, rows and bytes."""
+        times = [ms for file in files for ms in (file.earliest, file.latest) if ms is not None]
+        first, last = min(file.first for file in files), max(file.last for file in files)
+        return cls("", 0, 0, first, last, min(times, default=None), max(times, default=None))
+
+    @classmethod
     def of(cls, document: dict[str, Any], place: str, time: str) -> ExportedFile:
         """Return what :meth:`document` gave.
 
@@ -137,6 +194,8 @@ class Manifest:
         generation: 1 for the first export into an output, one more for each that follows it.
         replaces: nothing of what was there before stays.
         directory: where the files of this export are written.
+        merged: files of the export before that are in larger ones now.
+        compact: small files were put together.
     """
 
     source: str
@@ -151,7 +210,13 @@ class Manifest:
     generation: int = 1
     replaces: bool = False
     directory: str = ""
+    merged: list[str] = field(default_factory=list)
+    compact: bool = False
     version: int = _VERSION
+
+    def of(self, files: list[ExportedFile]) -> Manifest:
+        """Return the manifest of an export that has these files."""
+        return replace(self, files=files, rows=sum(f.rows for f in files), size=sum(f.size for f in files))
 
     def covers(self) -> tuple[Any, Any]:
         """Start and end as JSON has them: a number where the log has only one place."""
@@ -197,6 +262,15 @@ class Manifest:
 
 def directory_of(plan: Manifest, prefix: str) -> str:
     """Where the files of a plan go: a name of its own, and the same when the same plan is made again."""
-    facts = (plan.source, asdict(plan.layout), plan.filters, plan.start, plan.end, plan.marks, plan.replaces)
+    facts = (
+        plan.source,
+        asdict(plan.layout),
+        plan.filters,
+        plan.start,
+        plan.end,
+        plan.marks,
+        plan.replaces,
+        plan.compact,
+    )
     digest = sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:8]
     return f"{prefix}{plan.generation}-{digest}"

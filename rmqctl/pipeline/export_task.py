@@ -1,22 +1,24 @@
 """One task of an export: a stretch of the log in, its files out (Parquet, ORC, CSV, JSON lines), and a note of what was
 done.
 
-The records of each block are put in the order of their partitions before columns are made of them, so that the rows
-of a partition are slices. Slices are gathered until they make a row group, in a file of their own where they would
-take too much memory: neither the stretch nor a partition is held as a whole, and many partitions make no small row
-groups. Names of files follow from the stretch, and their bytes from the log, so that a task that runs twice writes
-the same. The note is written last: what has no note was not done.
+Rows are held until they take some memory, and are then sorted by partition: what makes a row group is written, the
+rest waits in a file without a name. In the end the partitions are written one after the other. Neither the stretch nor
+a partition is held as a whole, however many partitions there are, and they make no small row groups. Names of files
+follow from the stretch, and their bytes from the log, so that a task that runs twice writes the same. The note is
+written last: what has no note was not done.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import os
 import tempfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, BinaryIO, Protocol
 
@@ -27,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqctl.arrow import group_codes
-from rmqctl.pipeline.export_manifest import DAY, DONE, HOUR, ExportedFile, ExportLayout, Format
+from rmqctl.pipeline.export_manifest import DAY, DONE, HOUR, Bucket, ExportedFile, ExportLayout, Format
 from rmqctl.pipeline.outputs import Output
 from rmqctl.tables import Log
 from rmqctl.text import text_or_base64
@@ -45,16 +47,23 @@ class Writer(Protocol):
         ...
 
 
-def writer(layout: ExportLayout, stream: BinaryIO, schema: pa.Schema) -> Writer:
-    """Return a writer of the layout's format onto a stream."""
+def writer(layout: ExportLayout, stream: BinaryIO, schema: pa.Schema, *, sorts: bool = False) -> Writer:
+    """Return a writer of the layout's format onto a stream.
+
+    Args:
+        sorts: rows of a row group ascend by the order of the layout, not by their place alone.
+    """
+    if layout.format == Format.PARQUET:
+        order = layout.order if sorts else [name for name in (layout.place,) if name in schema.names]
+        return _Parquet(layout, stream, schema, order)
     return _WRITERS[Format(layout.format)](layout, stream, schema)
 
 
 class _Parquet:
-    def __init__(self, layout: ExportLayout, stream: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, layout: ExportLayout, stream: BinaryIO, schema: pa.Schema, ascending: Sequence[str]) -> None:
         import pyarrow.parquet as pq
 
-        order = [pq.SortingColumn(schema.names.index(layout.place))] if layout.place in schema.names else None
+        order = [pq.SortingColumn(schema.names.index(name)) for name in ascending] or None
         self._file = pq.ParquetWriter(
             stream, schema, compression=layout.compression, sorting_columns=order, write_page_index=True,
             use_dictionary=[name for name in schema.names if name in _RECURRING],
@@ -171,7 +180,6 @@ def _same(value: Any) -> Any:
 
 
 _WRITERS: dict[Format, Callable[[ExportLayout, BinaryIO, pa.Schema], Writer]] = {
-    Format.PARQUET: _Parquet,
     Format.ORC: _Orc,
     Format.CSV: _Csv,
     Format.JSONL: _Lines,
@@ -182,14 +190,13 @@ _WRITERS: dict[Format, Callable[[ExportLayout, BinaryIO, pa.Schema], Writer]] = 
 
 
 ROW_GROUP = 16 << 20
-"""Bytes of a partition that are gathered before they are written."""
+"""Bytes of a partition that make a row group."""
 MOST_BYTES = 64 << 20
-"""Bytes of all partitions that are gathered in memory before the largest of them waits in a file."""
-SHARED = 32 << 20
-"""Bytes of batches after which slices of them are copied: a small one would keep its whole batch in memory."""
+"""Bytes of all partitions that are held before they are written, or wait in a file without a name."""
+MOST_OPEN = 8
+"""Files that are open while rows come; and files that are completed at once when all have come."""
 
-_CLOSING = 8
-"""Files that are brought to the disk at once."""
+_BLOCK = 1 << 20
 _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 NOTE_SCHEMA = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 """What a task reports: its name, rows, and bytes written."""
@@ -213,70 +220,163 @@ class ExportTask:
         name = self.log.name_of(part)
         with ExitStack() as stack:
             files = _Files(self.layout, self.output, name, self.directory, stack)
-            for batch in self.log.read(part, PartitionOrder(self.layout) if self.layout.partition_by else None):
+            for batch in self.log.read(part):
                 files.add(batch)
-            done = files.finish()
-        found = [ExportedFile(size=self.output.size(facts["path"]), **facts) for facts in done]
-        notes = [file.document(self.layout.place, self.layout.time) for file in found]
-        with self.output.create(f"{self.directory}/{DONE}/{name}.json") as stream:
-            stream.write(orjson.dumps(notes))
-        row = {"name": name, "rows": sum(f.rows for f in found), "size": sum(f.size for f in found)}
-        yield pa.RecordBatch.from_pylist([row], schema=NOTE_SCHEMA)
+            found = files.finish()
+        yield noted(self.layout, self.output, f"{self.directory}/{DONE}/{name}.json", name, found)
 
 
-class _Aside(AbstractContextManager["_Aside"]):
-    """Rows of a partition that wait in a file without a name for the rest of their row group."""
+def noted(layout: ExportLayout, output: Output, place: str, name: str, found: list[ExportedFile]) -> pa.RecordBatch:
+    """Write the note of a task that is done; what it reports."""
+    with output.create(place) as stream:
+        stream.write(orjson.dumps([file.document(layout.place, layout.time) for file in found]))
+    row = {"name": name, "rows": sum(f.rows for f in found), "size": sum(f.size for f in found)}
+    return pa.RecordBatch.from_pylist([row], schema=NOTE_SCHEMA)
 
-    def __init__(self) -> None:
-        self.size = 0
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this
-        self._writer: Any = None
 
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+class FileWriter:
+    """The files of one partition, one after the other: another is begun where one has its size.
 
-    def add(self, tables: list[pa.Table]) -> None:
-        """Take rows after those that are there."""
-        for table in tables:
-            if self._writer is None:
-                options = pa.ipc.IpcWriteOptions(compression="lz4")
-                self._writer = pa.ipc.new_stream(self._file, table.schema, options=options)
-            self._writer.write_table(table)
+    Args:
+        name: of the first, without the end that says the format.
+        stack: keeps an open file, and removes it where the work fails.
+        sorts: rows of a row group are put in the order of the layout.
+        of: files whose rows these are; their places and times are taken for those of the rows.
+    """
 
-    def taken(self) -> list[pa.Table]:
-        """All rows in order; nothing is left."""
+    def __init__(
+        self,
+        layout: ExportLayout,
+        output: Output,
+        name: str,
+        stack: ExitStack,
+        *,
+        sorts: bool,
+        of: Sequence[ExportedFile] = (),
+    ) -> None:
+        self._layout, self._output, self._name, self._sorts, self._of = layout, output, name, sorts, of
+        self._outer, self._stack = stack, ExitStack()
+        self._writer: Writer | None = None
+        self._stream: Any = None
+        self._now = ExportedFile("", 0, 0, 0, 0, None, None)
+        self.done: list[ExportedFile] = []
+
+    @property
+    def is_open(self) -> bool:
+        return self._writer is not None
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows, in row groups of about a size."""
+        groups = max(table.nbytes // ROW_GROUP, 1)
+        step = -(-len(table) // groups)
+        for begin in range(0, len(table), step):
+            self._write_group(table.slice(begin, step))
+
+    def _write_group(self, rows: pa.Table) -> None:
+        if self._of:
+            self._now = replace(ExportedFile.around(self._of), rows=self._now.rows + len(rows), path=self._now.path)
+        else:
+            self._now = _with_rows(self._now, rows, self._layout)
+        if self._sorts and self._layout.order:
+            rows = rows.sort_by([(name, "ascending") for name in self._layout.order])
+        chosen = rows.select(list(self._layout.columns))
         if self._writer is None:
-            return []
+            number = f"-{len(self.done)}" if self.done else ""
+            self._now = replace(self._now, path=f"{self._name}{number}{self._layout.suffix}")
+            self._outer.enter_context(self._stack)
+            self._stream = self._stack.enter_context(self._output.create(self._output.staged(self._now.path)))
+            self._writer = writer(self._layout, self._stream, chosen.schema, sorts=self._sorts)
+            self._stack.callback(self._give_up)
+        self._writer.write(chosen)
+        if self._stream.tell() >= self._layout.target_size:
+            self.close()
+
+    def close(self) -> None:
+        """Complete the file under way."""
+        if self._writer is None:
+            return
         self._writer.close()
-        self._file.seek(0)
-        found = pa.ipc.open_stream(self._file).read_all()
-        self._file.seek(0)
-        self._file.truncate()
-        self.size, self._writer = 0, None
-        return [found]
+        self.done.append(replace(self._now, size=self._stream.tell()))
+        self._writer, self._now = None, ExportedFile("", 0, 0, 0, 0, None, None)
+        self._stack.close()
+
+    def _give_up(self) -> None:
+        """Have nothing that wants to write into a file that goes."""
+        if self._writer is not None:
+            with suppress(Exception):
+                self._writer.close()
+
+
+def _with_rows(file: ExportedFile, rows: pa.Table, layout: ExportLayout) -> ExportedFile:
+    places = pc.min_max(rows.column(layout.place)).as_py()
+    times = pc.min_max(rows.column(layout.time).cast(pa.int64())).as_py()
+    known = [ms for ms in (file.earliest, file.latest) if ms is not None]
+    known += [us // 1000 for us in times.values() if us is not None]
+    return replace(
+        file,
+        rows=file.rows + len(rows),
+        first=min(file.first, places["min"]) if file.rows else places["min"],
+        last=max(file.last, places["max"]) if file.rows else places["max"],
+        earliest=min(known, default=None),
+        latest=max(known, default=None),
+    )
+
+
+class _Run:
+    """Rows in the order of their partitions: in memory, or in blocks of a file without a name."""
+
+    def __init__(self, rows: pa.RecordBatch, file: BinaryIO | None = None) -> None:
+        self._rows, self._file = rows if file is None else None, file
+        self._step, self._places = max(rows.num_rows * _BLOCK // max(rows.nbytes, 1), 1), list[tuple[int, int]]()
+        self._cached: tuple[int, Any] = (-1, None)
+        if file is None:
+            return
+        for begin in range(0, rows.num_rows, self._step):
+            block, at = rows.slice(begin, self._step), file.tell()
+            with pa.ipc.new_stream(file, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+                stream.write_batch(block)
+            self._places.append((at, file.tell() - at))
+
+    def rows(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows between two numbers."""
+        if self._rows is not None:
+            yield self._rows.slice(begin, end - begin)
+            return
+        for number in range(begin // self._step, -(-end // self._step)):
+            first = number * self._step
+            block = self._block(number)
+            low, high = max(begin - first, 0), min(end - first, block.num_rows)
+            yield block.slice(low, high - low)
+
+    def _block(self, number: int) -> pa.RecordBatch:
+        if self._cached[0] != number:
+            assert self._file is not None
+            at, size = self._places[number]
+            self._file.seek(at)
+            self._cached = number, pa.ipc.open_stream(self._file.read(size)).read_next_batch()
+            self._file.seek(0, os.SEEK_END)
+        found: pa.RecordBatch = self._cached[1]
+        return found
 
 
 @dataclass(slots=True)
-class _OpenPartition:
-    """One partition of one stretch, under way."""
+class _Partition:
+    """One partition of one stretch, under way.
 
-    tables: list[pa.Table] = field(default_factory=list)
+    Attributes:
+        pieces: rows that wait, in log order: run, begin and end in it.
+        waiting: their bytes.
+    """
+
+    files: FileWriter
+    pieces: list[tuple[_Run, int, int]] = field(default_factory=list)
     waiting: int = 0
-    aside: _Aside | None = None
-    writer: Writer | None = None
-    stack: ExitStack = field(default_factory=ExitStack)
-    rows: int = 0
-    first: int = 0
-    last: int = 0
-    earliest: int | None = None
-    latest: int | None = None
 
-    def own(self) -> None:
-        """Copy the rows that wait, so that the batches they are slices of can go."""
-        if len(self.tables) > 1:
-            self.tables = [pa.concat_tables(self.tables).combine_chunks()]
-        elif self.tables:
-            self.tables = [self.tables[0].take(pa.array(np.arange(self.tables[0].num_rows)))]
+    def taken(self) -> pa.Table:
+        """All rows that wait; none is left."""
+        found = pa.Table.from_batches([rows for run, begin, end in self.pieces for rows in run.rows(begin, end)])
+        self.pieces, self.waiting = [], 0
+        return found
 
 
 class _Files:
@@ -284,105 +384,89 @@ class _Files:
 
     def __init__(self, layout: ExportLayout, output: Output, name: str, directory: str, stack: ExitStack) -> None:
         self.layout, self.output, self.name, self.directory, self.stack = layout, output, name, directory, stack
-        self.parts: dict[tuple[Any, ...], _OpenPartition] = {}
-        self.waiting = self.shared = 0
+        self._sorts = any(map(Bucket.of, layout.partition_by))
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._parts: list[_Partition] = []
+        self._held: list[tuple[pa.RecordBatch, npt.NDArray[np.int64]]] = []
+        self._bytes = 0
+        self._file: Any = None
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take the rows of a batch, each to its partition."""
         if not batch.num_rows:
             return
-        self.shared += batch.nbytes
-        for values, rows in _partitions(batch, self.layout):
-            part = self.parts.setdefault(values, _OpenPartition())
-            self._note(part, rows)
-            table = pa.Table.from_batches([rows.select(list(self.layout.columns))])
-            part.tables.append(table)
-            size = max(table.nbytes, 1)
-            part.waiting += size
-            self.waiting += size
-            if part.waiting + (part.aside.size if part.aside else 0) >= ROW_GROUP:
-                self._write(values, part)
-        while self.waiting >= MOST_BYTES:
-            self._put_aside(max(self.parts.values(), key=lambda part: part.waiting))
-        if self.shared >= SHARED:
-            self.shared = 0
-            for part in self.parts.values():
-                part.own()
+        codes, values = _codes(batch, self.layout)
+        self._held.append((batch, np.array([self._number(one) for one in values])[codes]))
+        self._bytes += batch.nbytes
+        if self._bytes >= MOST_BYTES:
+            self._sort_out(is_last=False)
 
-    def _note(self, part: _OpenPartition, rows: pa.RecordBatch) -> None:
-        places = pc.min_max(rows.column(self.layout.place)).as_py()
-        part.first = min(part.first, places["min"]) if part.rows else places["min"]
-        part.last = max(part.last, places["max"]) if part.rows else places["max"]
-        part.rows += rows.num_rows
-        bounds = pc.min_max(rows.column(self.layout.time).cast(pa.int64())).as_py()
-        if bounds["min"] is not None:
-            low, high = bounds["min"] // 1000, bounds["max"] // 1000
-            part.earliest = low if part.earliest is None else min(part.earliest, low)
-            part.latest = high if part.latest is None else max(part.latest, high)
+    def _number(self, values: tuple[Any, ...]) -> int:
+        if values not in self._numbers:
+            self._numbers[values] = len(self._parts)
+            name = "/".join(filter(None, (self.directory, self.layout.directory(values), self.name)))
+            self._parts.append(_Partition(FileWriter(self.layout, self.output, name, self.stack, sorts=self._sorts)))
+        return self._numbers[values]
 
-    def _put_aside(self, part: _OpenPartition) -> None:
-        if part.aside is None:
-            part.aside = self.stack.enter_context(_Aside())
-        part.aside.add(part.tables)
-        part.aside.size += part.waiting
-        self.waiting -= part.waiting
-        part.tables, part.waiting = [], 0
+    def _sort_out(self, *, is_last: bool) -> None:
+        """Write the row groups that are full, and put the other rows aside, sorted by partition."""
+        if not self._held:
+            return
+        codes = np.concatenate([codes for _, codes in self._held])
+        run = pa.concat_batches([batch for batch, _ in self._held])
+        self._held, self._bytes = [], 0
+        if (np.diff(codes) < 0).any():
+            order = np.argsort(codes, kind="stable")
+            codes, run = codes[order], run.take(pa.array(order))
+        bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+        rest = list[tuple[_Partition, int, int]]()
+        for begin, end in pairwise(bounds):
+            part = self._parts[int(codes[begin])]
+            part.waiting += run.slice(begin, end - begin).nbytes
+            if part.waiting >= ROW_GROUP and (part.files.is_open or self._may_open()):
+                part.pieces.append((_Run(run), begin, end))
+                part.files.write(part.taken())
+            else:
+                rest.append((part, begin, end))
+        if not rest:
+            return
+        if len(rest) < len(bounds) - 1:
+            run = pa.concat_batches([run.slice(begin, end - begin) for _, begin, end in rest])
+        aside, begin = _Run(run, None if is_last else self._aside()), 0
+        for part, low, high in rest:
+            part.pieces.append((aside, begin, begin + high - low))
+            begin += high - low
 
-    def _write(self, values: tuple[Any, ...], part: _OpenPartition) -> None:
-        table = pa.concat_tables([*(part.aside.taken() if part.aside else []), *part.tables])
-        if part.writer is None:
-            self.stack.enter_context(part.stack)
-            stream = part.stack.enter_context(self.output.create(self._path(values)))
-            part.writer = writer(self.layout, stream, table.schema)
-        part.writer.write(table)
-        self.waiting -= part.waiting
-        part.tables, part.waiting = [], 0
+    def _may_open(self) -> bool:
+        return sum(part.files.is_open for part in self._parts) < MOST_OPEN
 
-    def finish(self) -> list[dict[str, Any]]:
+    def _aside(self) -> BinaryIO:
+        if self._file is None:
+            self._file = self.stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - as long as the stack
+        found: BinaryIO = self._file
+        return found
+
+    def finish(self) -> list[ExportedFile]:
         """Complete all files; what there is to know of each."""
-        self._close()
-        return [
-            {
-                "path": self._path(values),
-                "rows": part.rows,
-                "first": part.first,
-                "last": part.last,
-                "earliest": part.earliest,
-                "latest": part.latest,
-            }
-            for values, part in self.parts.items()
-        ]
-
-    def _close(self) -> None:
-        for values, part in self.parts.items():
-            if part.tables or (part.aside and part.aside.size):
-                self._write(values, part)
-            assert part.writer is not None
-            part.writer.close()
-        with ThreadPoolExecutor(_CLOSING) as pool:
-            list(pool.map(lambda part: part.stack.close(), self.parts.values()))
-
-    def _path(self, values: tuple[Any, ...]) -> str:
-        return "/".join(filter(None, (self.directory, self.layout.directory(values), self.name + self.layout.suffix)))
+        self._sort_out(is_last=True)
+        with ThreadPoolExecutor(MOST_OPEN) as pool:
+            under_way = deque[tuple[Future[None], int]]()
+            for part in self._parts:
+                while len(under_way) > MOST_OPEN or sum(size for _, size in under_way) > MOST_BYTES // 2:
+                    under_way.popleft()[0].result()
+                rows = part.taken() if part.pieces else None
+                size = 0 if rows is None else rows.nbytes
+                under_way.append((pool.submit(_complete, part.files, rows), size))
+                del rows
+            for one, _ in under_way:
+                one.result()
+        return [file for part in self._parts for file in part.files.done]
 
 
-class PartitionOrder:
-    """Puts rows in the order of their partitions (`rmqctl.tables.Order`)."""
-
-    def __init__(self, layout: ExportLayout) -> None:
-        self._layout = layout
-        self.columns = tuple(dict.fromkeys((*_named(layout), layout.time)))
-
-    def codes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        return _codes(batch, self._layout)[0]
-
-
-def _partitions(batch: pa.RecordBatch, layout: ExportLayout) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-    """Yield the rows of a batch in runs of one partition."""
-    codes, values = _codes(batch, layout)
-    bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
-    for begin, end in pairwise(bounds):
-        yield values[codes[begin]], batch.slice(begin, end - begin)
+def _complete(files: FileWriter, rows: pa.Table | None) -> None:
+    if rows is not None:
+        files.write(rows)
+    files.close()
 
 
 def _codes(batch: pa.RecordBatch, layout: ExportLayout) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
@@ -399,11 +483,17 @@ def _partition_column(batch: pa.RecordBatch, name: str, time: str) -> Any:
         few = found.dictionary_encode(null_encoding="encode")  # each is written out once
         begins = pc.multiply(few.dictionary, width).cast(moments.type).cast(pa.timestamp("s", tz="UTC"))
         return pa.DictionaryArray.from_arrays(few.indices, pc.strftime(begins, form))
-    return batch.column(name)
+    bucket = Bucket.of(name)
+    if bucket is None:
+        return batch.column(name)
+    few = batch.column(bucket.column).dictionary_encode(null_encoding="encode")
+    numbers = pa.array([bucket.number(value) for value in few.dictionary.to_pylist()], pa.int32())
+    return numbers.take(few.indices)
 
 
 def _named(layout: ExportLayout) -> list[str]:
-    return [name for name in layout.partition_by if name not in {DAY, HOUR}]
+    names = [(bucket.column if (bucket := Bucket.of(name)) else name) for name in layout.partition_by]
+    return [name for name in names if name not in {DAY, HOUR}]
 
 
 def columns_to_read(layout: ExportLayout) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -17,11 +17,13 @@ from uuid import uuid4
 import orjson
 
 from rmqctl.errors import IOFailure, Refused
-from rmqctl.files.new_files import sync_names, sync_path
+from rmqctl.files.new_files import exchange_paths, sync_names, sync_path
 from rmqctl.files.remote import asking, connect, is_url, join_url
-from rmqctl.pipeline.export_manifest import DATA, DONE, MANIFEST, OWNER, ExportedFile
+from rmqctl.pipeline.export_manifest import DATA, DONE, MANIFEST, OWNER, ExportedFile, Manifest
 
 _PARTIAL = ".partial"
+_STAGED = ".staged"
+_RETIRED = "old"
 
 
 class Output(Protocol):
@@ -41,8 +43,18 @@ class Output(Protocol):
         """Whether nothing is there, or an empty directory."""
         ...
 
+    def staged(self, name: str) -> str:
+        """Return what a file of an export is called until it is published: nothing that a pattern for files of its
+        format matches, where files can be renamed.
+        """
+        ...
+
     def create(self, name: str) -> Any:
         """Return a context that gives a stream to write; the file is there when the context ends well, and whole."""
+        ...
+
+    def open(self, name: str) -> Any:
+        """Return a file to read."""
         ...
 
     def read(self, name: str) -> bytes | None:
@@ -65,8 +77,10 @@ class Output(Protocol):
         """Delete a file or a directory with all in it, if it is there."""
         ...
 
-    def clear(self, kept: Collection[str]) -> None:
-        """Delete the directories of exports but these."""
+    def clear(self, before: Manifest | None, directory: str = "") -> None:
+        """Delete what is left of exports that were broken off or replaced: all but the files of the export that is
+        there, and a directory.
+        """
         ...
 
     def alone(self) -> AbstractContextManager[Callable[[], None]]:
@@ -78,20 +92,37 @@ class Output(Protocol):
         """
         ...
 
-    def kept(self, files: Sequence[ExportedFile], directory: str) -> list[ExportedFile]:
-        """Return the files of the last export as those of the next one, whose own are in ``directory``."""
-        ...
-
-    def publish(self, directory: str, manifest: bytes, files: Collection[str]) -> None:
-        """Make the manifest the export's, by one switch: until then readers see what was there before, all of it.
-
-        Args:
-            files: all that the manifest names.
+    def manifest(self) -> Manifest | None:
+        """Return the manifest of the export that is here.
 
         Raises:
-            IOFailure: one of those in ``directory`` is not there.
+            Refused: it cannot be read.
         """
         ...
+
+    def publish(self, plan: Manifest, kept: Sequence[ExportedFile], new: Sequence[ExportedFile]) -> Manifest:
+        """Make a plan the export, by one switch: until then readers see what was there before, all of it.
+
+        Args:
+            kept: files of the last export that stay.
+            new: files in the plan's directory.
+
+        Returns: the plan with all files as they are called now.
+
+        Raises:
+            IOFailure: one of those in the plan's directory is not there.
+        """
+        ...
+
+
+def read_manifest(output: Output, name: str = MANIFEST) -> Manifest | None:
+    """Return the manifest in an output, None where there is none.
+
+    Raises:
+        Refused: it cannot be read.
+    """
+    raw = output.read(name)
+    return None if raw is None else Manifest.load(raw, output.shown(name))
 
 
 def output_at(path: str) -> Output:
@@ -102,9 +133,9 @@ def output_at(path: str) -> Output:
 class LocalOutput:
     """A directory of this machine, or of a file system that all executors mount.
 
-    The files of an export lie in `.data-N-...`, with their manifest. `data` is a link to the directory of the newest,
-    and `_manifest.json` one to the manifest in there: to replace the link `data` is the switch, for those who go by the
-    manifest as well as for those who list directories.
+    The files of an export are written in `.data-N-...`, by names that no pattern for its format matches, with their
+    manifest. Then they get their names, and that directory and `data` are exchanged: that is the switch, for those who
+    go by the manifest, to which `_manifest.json` is a link, as well as for those who list directories or use patterns.
     """
 
     prefix = f".{DATA}-"
@@ -134,6 +165,22 @@ class LocalOutput:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
+
+    def staged(self, name: str) -> str:
+        return f"{name}{_STAGED}"
+
+    def open(self, name: str) -> BinaryIO:
+        return (self.root / name).open("rb")
+
+    def manifest(self) -> Manifest | None:
+        data = f"{self.prefix}{_RETIRED}" if self._is_between() else DATA
+        return read_manifest(self, f"{data}/{MANIFEST}") or read_manifest(self)
+
+    def _is_between(self) -> bool:
+        """Whether the last export was killed between the two steps of a switch, where directories cannot be
+        exchanged.
+        """
+        return not os.path.lexists(self.root / DATA) and (self.root / f"{self.prefix}{_RETIRED}").is_dir()
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -166,11 +213,14 @@ class LocalOutput:
         if path.parent.is_dir():
             sync_path(path.parent)
 
-    def clear(self, kept: Collection[str]) -> None:
+    def clear(self, before: Manifest | None, directory: str = "") -> None:
+        kept = {directory, *_directories(before)}
         for entry in list(self.root.iterdir()):
             is_ours = entry.name.startswith(self.prefix) or (entry.name.startswith("_") and entry.suffix == _PARTIAL)
             if is_ours and entry.name not in kept:
                 self.remove(entry.name)
+        if (self.root / DATA / DONE).is_dir():
+            self.remove(f"{DATA}/{DONE}")
 
     @contextmanager
     def alone(self) -> Iterator[Callable[[], None]]:
@@ -183,47 +233,90 @@ class LocalOutput:
                 flock(descriptor, LOCK_EX | LOCK_NB)
             except BlockingIOError:
                 raise Refused(f"another export is at work in {self.root}; wait for its end") from None
+            if self._is_between():
+                (self.root / f"{self.prefix}{_RETIRED}").rename(self.root / DATA)
+                sync_path(self.root)
             yield lambda: None
         finally:
             os.close(descriptor)
 
-    def kept(self, files: Sequence[ExportedFile], directory: str) -> list[ExportedFile]:
-        found = []
-        for file in files:
-            own = f"{directory}/{file.path.partition('/')[2]}"
-            target = self.root / own
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.unlink(missing_ok=True)
-            try:
-                os.link(self.root / file.path, target)
-            except OSError:  # a file system without links
-                shutil.copy2(self.root / file.path, target)
-                sync_path(target)
-            found.append(replace(file, path=own))
-        return found
-
-    def publish(self, directory: str, manifest: bytes, files: Collection[str]) -> None:
-        home = self.root / directory
+    def publish(self, plan: Manifest, kept: Sequence[ExportedFile], new: Sequence[ExportedFile]) -> Manifest:
+        home = self.root / plan.directory
         home.mkdir(parents=True, exist_ok=True)
-        found = sorted(home.rglob("*"), reverse=True)
-        _check_all_there(self, directory, files, {f"{directory}/{path.relative_to(home).as_posix()}" for path in found})
-        for path in found:
-            name = f"{directory}/{path.relative_to(home).as_posix()}"
-            if path.is_file() and name not in files and path.parent != home / DONE:
-                path.unlink()
-        self.write(f"{directory}/{MANIFEST}", manifest)
+        named = {_within(file.path): file for file in (*kept, *new)}
+        self._check_all_there(home, set(named), [_within(file.path) for file in new])
+        for file in kept:
+            if not (home / _within(file.path)).exists():
+                self._keep(file, home / self.staged(_within(file.path)))
+        whole = plan.of([replace(file, path=f"{DATA}/{name}") for name, file in named.items()])
+        self.write(f"{plan.directory}/{MANIFEST}", whole.dump())
+        if not (self.root / MANIFEST).is_symlink():
+            self._link(MANIFEST, f"{DATA}/{MANIFEST}")
+        for name in named:
+            if (home / self.staged(name)).exists():
+                (home / self.staged(name)).replace(home / name)
         for path in (*filter(Path.is_dir, home.rglob("*")), home):
             sync_path(path)
-        self._link(MANIFEST, f"{DATA}/{MANIFEST}")
-        self._link(DATA, directory)  # the switch
-        self.remove(f"{directory}/{DONE}")
+        self._switch(home)
+        self.remove(plan.directory)
+        self.remove(f"{DATA}/{DONE}")
+        return whole
+
+    def _check_all_there(self, home: Path, named: set[str], new: Sequence[str]) -> None:
+        """Delete from a directory of an export what is none of its files.
+
+        Raises:
+            IOFailure: one of them is not there.
+        """
+        there = {path.relative_to(home).as_posix() for path in home.rglob("*") if not path.is_dir()}
+        for name in new:
+            if not {name, self.staged(name)} & there:
+                raise lost(os.fspath(home / name))
+        for name in there - named - set(map(self.staged, named)):
+            if not name.startswith(f"{DONE}/"):
+                (home / name).unlink()
+
+    def _keep(self, file: ExportedFile, target: Path) -> None:
+        """Have a file of the last export among those of the next."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        try:
+            os.link(self.root / file.path, target)
+        except OSError:  # a file system without links
+            shutil.copy2(self.root / file.path, target)
+            sync_path(target)
+
+    def _switch(self, home: Path) -> None:
+        """Have a directory in the place of `data`, at once; where the system cannot do that, there is none for a
+        moment.
+        """
+        data = self.root / DATA
+        if not os.path.lexists(data):
+            home.rename(data)
+        elif not exchange_paths(home, data):
+            data.rename(self.root / f"{self.prefix}{_RETIRED}")
+            sync_path(self.root)
+            home.rename(data)
+            sync_path(self.root)
+            self.remove(f"{self.prefix}{_RETIRED}")
+        sync_path(self.root)
 
     def _link(self, name: str, target: str) -> None:
-        """Have a symbolic link, in place of another at once."""
+        """Have a symbolic link, in place of another file at once."""
         made = self.root / f"{self.prefix}link-{uuid4().hex}"
         made.symlink_to(target)
         made.replace(self.root / name)
         sync_path(self.root)
+
+
+def _within(path: str) -> str:
+    """Return the name of a file in the directory of its export."""
+    return path.partition("/")[2]
+
+
+def _directories(manifest: Manifest | None) -> set[str]:
+    """Return the directories in which the files of an export lie."""
+    return {file.path.partition("/")[0] for file in manifest.files} if manifest else set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,13 +345,6 @@ class _Owner:
 
 
 _held: set[str] = set()  # tokens of the exports at work in this process
-
-
-def _check_all_there(output: Output, directory: str, files: Iterable[str], there: Container[str]) -> None:
-    """Refuse to call files an export that are no longer there."""
-    for name in files:
-        if name.startswith(f"{directory}/") and name not in there:
-            raise lost(output.shown(name))
 
 
 def lost(shown: str) -> IOFailure:
@@ -312,6 +398,17 @@ class RemoteOutput:
         with asking(self.shown(name)):
             stream.close()
 
+    def staged(self, name: str) -> str:
+        return name
+
+    def open(self, name: str) -> Any:
+        filesystem, path = self._at(name)
+        with asking(self.shown(name)):
+            return filesystem.open(path, "rb")
+
+    def manifest(self) -> Manifest | None:
+        return read_manifest(self)
+
     def read(self, name: str) -> bytes | None:
         filesystem, path = self._at(name)
         with asking(self.shown(name)):
@@ -343,7 +440,10 @@ class RemoteOutput:
         with self.create(name) as stream:
             stream.write(data)
 
-    def clear(self, kept: Collection[str]) -> None:
+    def clear(self, before: Manifest | None, directory: str = "") -> None:
+        kept = {directory, *_directories(before)}
+        for name in before.merged if before is not None else ():
+            self.remove(name)
         filesystem, path = self._at("")
         with asking(self.url):
             filesystem.invalidate_cache(path)
@@ -401,23 +501,32 @@ class RemoteOutput:
         except (ValueError, TypeError):
             raise Refused(f"{self.shown(OWNER)} cannot be read; delete it if no export is at work") from None
 
-    def kept(self, files: Sequence[ExportedFile], directory: str) -> list[ExportedFile]:
-        return list(files)
+    def publish(self, plan: Manifest, kept: Sequence[ExportedFile], new: Sequence[ExportedFile]) -> Manifest:
+        self.check_all_there(plan.directory, new)
+        whole = plan.of([*kept, *new])
+        self.write(MANIFEST, whole.dump())  # the switch
+        self.remove(f"{plan.directory}/{DONE}")
+        return whole
 
-    def publish(self, directory: str, manifest: bytes, files: Collection[str]) -> None:
+    def check_all_there(self, directory: str, files: Sequence[ExportedFile]) -> None:
+        """Delete from a directory of an export what is none of its files.
+
+        Raises:
+            IOFailure: one of them is not there.
+        """
         filesystem, path = self._at(directory)
+        named = {file.path for file in files}
         with asking(self.shown(directory)):
             filesystem.invalidate_cache(path)
             there = {
                 f"{directory}/{str(found).removeprefix(path.rstrip('/')).lstrip('/')}": found
                 for found in filesystem.find(path)
             }
-            _check_all_there(self, directory, files, there)
+            for name in sorted(named - there.keys()):
+                raise lost(self.shown(name))
             for name, found in there.items():
-                if name not in files and not name.startswith(f"{directory}/{DONE}/"):
+                if name not in named and not name.startswith(f"{directory}/{DONE}/"):
                     filesystem.rm_file(found)
-        self.write(MANIFEST, manifest)  # the switch
-        self.remove(f"{directory}/{DONE}")
 
     def remove(self, name: str) -> None:
         filesystem, path = self._at(name)

@@ -22,7 +22,8 @@ import pytest
 from fixtures import golden
 from rmqctl.errors import IOFailure, Refused
 from rmqctl.files.remote import connect
-from rmqctl.pipeline.export import Export, ExportChoices, read_manifest
+from rmqctl.pipeline import outputs
+from rmqctl.pipeline.export import Export, ExportChoices
 from rmqctl.pipeline.export_task import ExportTask
 from rmqctl.pipeline.outputs import LocalOutput, RemoteOutput, output_at
 from rmqctl.rocketmq.verify.splits import Split
@@ -89,7 +90,7 @@ def killed_at(step: int) -> Iterator[list[int]]:
 
     for owner, name in (
         (Path, "replace"), (Path, "unlink"), (Path, "symlink_to"), (Path, "mkdir"), (os, "link"), (shutil, "rmtree"),
-        (os, "unlink"), (os, "rmdir"),
+        (os, "unlink"), (os, "rmdir"), (Path, "rename"), (outputs, "exchange_paths"),
     ):  # fmt: skip
         patched.append((owner, name, getattr(owner, name)))
         setattr(owner, name, guarded(getattr(owner, name)))
@@ -114,7 +115,12 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[int
     return short, grown, [offset for offset in after if offset < bound], after
 
 
-KINDS = {"first": {}, "overwrite": {"overwrite": True}, "incremental": {"incremental": True}}
+KINDS = {
+    "first": {},
+    "overwrite": {"overwrite": True},
+    "incremental": {"incremental": True},
+    "compact": {"incremental": True, "compact": True},
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,7 +147,7 @@ def test_a_kill_at_any_step_leaves_all_of_the_old_or_all_of_the_new(
             choices = KINDS["overwrite" if found and again[0] == "first" else again[0]]
             export(grown, str(out), again[1], **choices)
             assert named(out) == listed(out) == after, step
-            assert sorted(path.name[:6] for path in out.iterdir()) == [".data-", "_manif", "data"], step
+            assert sorted(path.name for path in out.iterdir()) == ["_manifest.json", "data"], step
         shutil.rmtree(out)
         step += 1
     assert seen == {len(old), len(after)}
@@ -343,7 +349,7 @@ def test_what_tasks_have_written_and_is_gone_is_missed(
     made = Export(tables_of("rocketmq", {"path": str(logs[1])}), output_at(out), ExportChoices(columns=COLUMNS))
     with pytest.raises(IOFailure, match="is gone"):
         made.run(made.plan(2), cleared)
-    assert read_manifest(output_at(out)) is None
+    assert output_at(out).manifest() is None
 
 
 @pytest.fixture

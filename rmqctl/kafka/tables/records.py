@@ -17,7 +17,7 @@ from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.tables.columns import BATCH_SCHEMA, RECORD_SCHEMA, batches_of, chosen_schema, rows_of
 from rmqctl.kafka.tables.stretches import NO_END, Division, KafkaFilter, Stretch, grouped, segments_of
 from rmqctl.opening import open_store
-from rmqctl.tables import Change, Marks, Order, Places, flag, level, names, options_of, split_size, usual_split_size
+from rmqctl.tables import Change, Marks, Places, flag, level, names, options_of, split_size, usual_split_size
 from rmqctl.text import milliseconds_of
 
 _BODIES = ("decompressed", "none")
@@ -268,15 +268,9 @@ class RecordLog:
     def size_of(self, part: Stretch) -> int:
         return part.stop - part.start
 
-    def read(self, part: Stretch, order: Order | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, part: Stretch) -> Iterator[pa.RecordBatch]:
         schema = RecordTable(self.options).schema()
         for records in part.records(self.options.wanted.within(part.low, part.high)):
-            if order is not None:
-                by = chosen_schema(RECORD_SCHEMA, order.columns)
-                codes = order.codes(rows_of(records, part.place, by))
-                if (codes != codes[0]).any():
-                    yield rows_of(records, part.place, schema).take(pa.array(np.argsort(codes, kind="stable")))
-                    continue
             yield rows_of(records, part.place, schema)
 
 

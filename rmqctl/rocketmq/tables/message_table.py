@@ -6,21 +6,20 @@ whatever queues and times say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 
 from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.rocketmq.tables.columns import BodyOption, TableOptions
+from rmqctl.rocketmq.tables.columns import TableOptions
 from rmqctl.rocketmq.tables.messages import MessageBatches, message_schema
 from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, log_of, log_splits, log_tip, mark_in_front, walk_split
 from rmqctl.rocketmq.verify.splits import Split
-from rmqctl.tables import BadOption, Change, Marks, Order, Places, usual_split_size
+from rmqctl.tables import BadOption, Change, Marks, Places, usual_split_size
 
 
 def needed(splits: Sequence[Split], wanted: Filter) -> list[Split]:
@@ -67,15 +66,11 @@ class MessageTable:
         splits = log_splits(store, self.options.split_size or usual_split_size(size, self.options.cores))
         return needed(splits, wanted) if self.options.skip else splits
 
-    def read(self, part: Split, order: Callable[[Block], Block] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the wanted messages of one split.
-
-        Args:
-            order: gives the records of a block in another order.
-        """
+    def read(self, part: Split) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted messages of one split."""
         batches = MessageBatches(self.schema(), self.options.body)
         for block in self.blocks(part):
-            yield from batches.of(block if order is None else order(block))
+            yield from batches.of(block)
 
     def blocks(self, part: Split) -> Iterator[Block]:
         """Yield the wanted messages of one split as blocks."""
@@ -182,19 +177,5 @@ class MessageLog:
     def size_of(self, part: Split) -> int:
         return (part.context.file.size if part.stop is None else part.stop) - part.start
 
-    def read(self, part: Split, order: Order | None = None) -> Iterator[pa.RecordBatch]:
-        return MessageTable(self.options).read(part, None if order is None else _Ordered(order))
-
-
-class _Ordered:
-    """Puts the records of a block in an order."""
-
-    def __init__(self, order: Order) -> None:
-        self._order = order
-        self._columns = MessageBatches(message_schema(order.columns, BodyOption.NONE), BodyOption.NONE)
-
-    def __call__(self, block: Block) -> Block:
-        for batch in self._columns.of(block):
-            codes = self._order.codes(batch)
-            return block if (codes == codes[0]).all() else block.take(np.argsort(codes, kind="stable"))
-        return block
+    def read(self, part: Split) -> Iterator[pa.RecordBatch]:
+        return MessageTable(self.options).read(part)
