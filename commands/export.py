@@ -1,4 +1,4 @@
-"""`rmqctl export`: messages as Parquet, ORC, CSV or JSON lines."""
+"""`rmqctl export`: messages as Parquet, ORC, CSV, JSON lines or a Delta table."""
 
 from __future__ import annotations
 
@@ -41,7 +41,11 @@ def _names(value: str | None) -> tuple[str, ...]:
 @store_options_with_paths
 @click.argument("output", metavar="OUT", shell_complete=files)
 @click.option(
-    "--to", type=click.Choice(["parquet", "orc", "csv", "jsonl"]), default="parquet", show_default=True, help="Format."
+    "--to",
+    type=click.Choice(["parquet", "orc", "csv", "jsonl", "delta"]),
+    default="parquet",
+    show_default=True,
+    help="Format.",
 )
 @click.option(
     "--partition-by",
@@ -118,6 +122,7 @@ def command(
     from rmqctl.pipeline.mounted import unreadable
     from rmqctl.pipeline.outputs import output_at
 
+    is_delta, to = to == "delta", "parquet" if to == "delta" else to
     if compact and to != "parquet":
         refuse("--compact", f"puts files of Parquet together, not of {to}.")
     opened = store.open_each()
@@ -130,6 +135,8 @@ def command(
         to, _names(columns) or None, divided, _codec(to, compression), body, split_size, incremental, overwrite,
         target_file_size, compact,
     )  # fmt: skip
+    if is_delta:
+        from rmqctl.pipeline.export_delta import delta_at as output_at
     export = Export(tables, output_at(output), choices)
     if opened.is_running:
         message("a broker holds the lock of this store: what it is still writing is left for the next export")

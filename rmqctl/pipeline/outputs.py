@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, ClassVar, Protocol
 from uuid import uuid4
 
 import orjson
@@ -31,9 +31,11 @@ class Output(Protocol):
 
     Attributes:
         prefix: of the names of directories in which exports lie.
+        evolves: whether an export may go on with other columns.
     """
 
     prefix: str
+    evolves: ClassVar[bool]
 
     def shown(self, name: str = "") -> str:
         """Return the path of a name, for messages."""
@@ -139,6 +141,7 @@ class LocalOutput:
     """
 
     prefix = f".{DATA}-"
+    evolves: ClassVar[bool] = False
 
     def __init__(self, root: str) -> None:
         self.root = Path(root)
@@ -364,6 +367,7 @@ class RemoteOutput:
     """
 
     prefix = f"{DATA}-"
+    evolves: ClassVar[bool] = False
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")

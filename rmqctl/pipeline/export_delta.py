@@ -1,0 +1,197 @@
+"""Exports as Delta tables: tasks write Parquet files as into any output, and one commit makes them the table's.
+
+What an export has covered, its :class:`Manifest` without the files, is in the metadata of that commit; so the next
+export goes on from exactly there, whatever others have done with the table since. Files of exports that were replaced
+stay for readers of earlier versions, until the table is vacuumed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import unquote
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmqctl.errors import MissingExtra, Refused
+from rmqctl.files.remote import is_url
+from rmqctl.pipeline.export_manifest import (
+    DATA,
+    DAY,
+    DONE,
+    NULL_PARTITION,
+    PENDING,
+    Bucket,
+    ExportedFile,
+    ExportLayout,
+    Manifest,
+    directory_name,
+)
+from rmqctl.pipeline.outputs import LocalOutput, Output, RemoteOutput, lost, read_manifest
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_KEY = "rmqctl.export"
+_KEPT = {"delta.logRetentionDuration": "interval 1000 weeks"}
+"""The commit of the last export has to stay among those that readers of the log can see."""
+_TYPES = {DAY: pa.date32(), "queue_id": pa.int32(), "partition": pa.int32()}
+"""Of columns that are in no file; the others are text."""
+_S3 = {"key": "AWS_ACCESS_KEY_ID", "secret": "AWS_SECRET_ACCESS_KEY", "endpoint_url": "AWS_ENDPOINT_URL"}
+
+
+def delta_at(path: str) -> Output:
+    """Return the Delta table at a local path or a URL.
+
+    Raises:
+        MissingExtra: the library for it is not installed.
+    """
+    try:
+        import deltalake  # noqa: F401 - whether it is there
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a Delta table", "delta", error.name or "deltalake") from error
+    return _RemoteDelta(path) if is_url(path) else _LocalDelta(os.path.abspath(path))
+
+
+class _Delta:
+    """What the two have in common; the files go where :class:`LocalOutput` and :class:`RemoteOutput` say."""
+
+    prefix = f"{DATA}-"
+    evolves: ClassVar[bool] = True
+
+    def staged(self, name: str) -> str:
+        """Return the name itself: files are in the table when a commit names them."""
+        return name
+
+    def manifest(self: Any) -> Manifest | None:
+        table = _table(self.shown())
+        for commit in table.history() if table is not None else ():
+            if _KEY in commit:
+                return Manifest.load(commit[_KEY].encode(), self.shown())
+        return None
+
+    def clear(self: Any, before: Manifest | None, directory: str = "") -> None:
+        """Delete what an export has left that was broken off before its commit; other files may be the table's."""
+        pending = read_manifest(self, PENDING)
+        committed = 0 if before is None else before.generation
+        if pending is not None and pending.generation > committed and pending.directory != directory:
+            self.remove(pending.directory)
+        if before is not None and self.names(f"{before.directory}/{DONE}"):
+            self.remove(f"{before.directory}/{DONE}")
+
+    def publish(self: Any, plan: Manifest, kept: Sequence[ExportedFile], new: Sequence[ExportedFile]) -> Manifest:
+        for file in new:
+            if self.size(file.path) < 0:
+                raise lost(self.shown(file.path))
+        before = None if plan.replaces else self.manifest()
+        made = plan.of(list(new))
+        if before is not None:
+            made = replace(made, rows=before.rows + made.rows, size=before.size + made.size)
+        table = _table(self.shown())
+        if table is None and not new:
+            return made
+        _commit(self, table, made)
+        self.remove(f"{plan.directory}/{DONE}")
+        return made
+
+
+class _LocalDelta(_Delta, LocalOutput):
+    pass
+
+
+class _RemoteDelta(_Delta, RemoteOutput):
+    pass
+
+
+def _table(place: str) -> DeltaTable | None:
+    from deltalake import DeltaTable
+
+    options = _options(place)
+    return DeltaTable(place, storage_options=options) if DeltaTable.is_deltatable(place, options) else None
+
+
+def _options(place: str) -> dict[str, str] | None:
+    """Return settings of fsspec for S3 as this library has them; what is in the environment it finds itself."""
+    if not place.startswith("s3"):
+        return None
+    import fsspec
+
+    given: dict[str, Any] = fsspec.config.conf.get("s3", {})
+    found = {theirs: str(given[ours]) for ours, theirs in _S3.items() if given.get(ours)}
+    if found.get("AWS_ENDPOINT_URL", "").startswith("http:"):
+        found["AWS_ALLOW_HTTP"] = "true"
+    if found and not os.environ.get("AWS_REGION") and not os.environ.get("AWS_DEFAULT_REGION"):
+        found["AWS_REGION"] = "us-east-1"
+    return found
+
+
+def _commit(output: Output, table: DeltaTable | None, made: Manifest) -> None:
+    """Make the files of an export those of the table, or more of them, by one commit."""
+    from deltalake import CommitProperties, Schema
+    from deltalake.transaction import AddAction, create_table_with_add_actions
+
+    layout = made.layout
+    adds = [
+        AddAction(
+            file.path, file.size, partition_values(file.path, layout), made_ms(file), data_change=True,
+            stats=orjson.dumps({"numRecords": file.rows}).decode(),
+        )
+        for file in made.files
+    ]  # fmt: skip
+    noted = replace(made, files=[])
+    properties = CommitProperties(custom_metadata={_KEY: orjson.dumps(noted.document()).decode()})
+    names = list(map(directory_name, layout.partition_by))
+    place = output.shown()
+    if table is None:
+        schema = _schema(output, made.files, layout)
+        create_table_with_add_actions(
+            place, Schema.from_arrow(schema), adds, "error", names, configuration=_KEPT,
+            storage_options=_options(place), commit_properties=properties,
+        )  # fmt: skip
+        return
+    if list(table.metadata().partition_columns) != names:
+        raise Refused(
+            f"the table {place} is divided by {', '.join(table.metadata().partition_columns) or 'nothing'}, not by "
+            f"{', '.join(names) or 'nothing'}; give another directory"
+        )
+    if made.files:
+        _add_columns(table, _schema(output, made.files, layout))
+    mode = "overwrite" if made.replaces else "append"
+    table.create_write_transaction([*adds], mode, table.schema(), names, commit_properties=properties)
+
+
+def made_ms(file: ExportedFile) -> int:
+    """Return the time that a table notes of a file: the latest of its rows, so that the same work gives the same."""
+    return max(file.latest or 0, 0)
+
+
+def partition_values(path: str, layout: ExportLayout) -> dict[str, str | None]:
+    """Return the values of the columns that a file is divided by, from its directories."""
+    parts = path.split("/")[1 : 1 + len(layout.partition_by)]
+    found = (part.partition("=")[::2] for part in parts)
+    return {name: None if value == NULL_PARTITION else unquote(value) for name, value in found}
+
+
+def _schema(output: Output, files: Iterable[ExportedFile], layout: ExportLayout) -> pa.Schema:
+    """Return the columns of the files, and those that they are divided by."""
+    with output.open(next(iter(files)).path) as stream:
+        schema = pq.read_schema(stream).remove_metadata()
+    for name in layout.partition_by:
+        kind = pa.int32() if Bucket.of(name) else _TYPES.get(name, pa.string())
+        schema = schema.append(pa.field(directory_name(name), kind))
+    return schema
+
+
+def _add_columns(table: DeltaTable, schema: pa.Schema) -> None:
+    """Have columns in the table that the files have and it has not; the rows that are there have null in them."""
+    from deltalake import Schema
+
+    known = {field.name for field in table.schema().fields}
+    missing = [field for field in Schema.from_arrow(schema).fields if field.name not in known]
+    if missing:
+        table.alter.add_columns(missing)
+        table.update_incremental()
