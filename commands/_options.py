@@ -46,6 +46,20 @@ class StoreOptions:
     format: str = "auto"
     paths: tuple[str, ...] = field(default=(), compare=False)
 
+    @property
+    def is_pattern(self) -> bool:
+        """Whether a path stands for any number of stores."""
+        if not any(SEVERAL & set(path) for path in (self.path, *self.paths)):
+            return False
+        from rmqctl.inventory import is_several
+
+        return any(map(is_several, self.paths or (self.path,)))
+
+    @property
+    def is_several(self) -> bool:
+        """Whether several paths are given, or one that may stand for several stores."""
+        return len(self.paths) > 1 or self.is_pattern
+
     def ask(self, question: Question[Any]) -> Answer:
         """Ask the store, or all that the paths name.
 
@@ -64,21 +78,17 @@ class StoreOptions:
             NotAStore: a pattern matches nothing; or as of :meth:`open`, of one path.
             WrongUsage: an inventory is none.
         """
-        if len(self.paths) < 2 and not (SEVERAL & set(self.path)):
+        if not self.is_several:
             return self.open_silently() if silently else self.open()
         from rmqctl.fleet import open_all
-        from rmqctl.inventory import is_several
 
-        several = any(map(is_several, self.paths))
-        if len(self.paths) < 2 and not several:
-            return self.open_silently() if silently else self.open()
         fleet = open_all(
             self.paths,
             format=None if self.format == "auto" else self.format,
             commit_log=self.commit_log,
             broker_conf=self.broker_conf,
         )
-        if fleet.only is None or several:
+        if fleet.only is None or self.is_pattern:
             return fleet
         return fleet.only if silently else _introduced(fleet.only)
 

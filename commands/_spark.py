@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.core import ParameterSource
 
-from commands._app import message
-from commands._options import _packed
+from commands._answer import finish, write
+from commands._app import Output, message
+from commands._options import StoreOptions, _packed
 from commands._progress import progress
 from commands._types import PropertyFilter, refuse
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from commands._progress import Advance
+    from rmqctl.fleet import Elsewhere, Opened
+    from rmqctl.inventory import Member
     from rmqctl.pipeline import Cluster
     from rmqctl.pipeline.cluster import SparkSession
+    from rmqctl.pipeline.fleet import Errand
     from rmqctl.pipeline.jobs import Status
+    from rmqctl.questions import Question
+    from rmqctl.store import Store
 
 _LONG_SECONDS = 10
 _OPTIONS = (
@@ -54,6 +61,100 @@ def is_local(engine: str, size: int) -> bool:
     if engine == "local" and asks:
         refuse("--engine", "local has no use for --master, --remote or --spark-conf.")
     return engine == "local" or (engine == "auto" and not asks and size <= LOCAL_ENGINE)
+
+
+def is_spark(engine: str) -> bool:
+    """Whether the work of a command that is local by default is for Spark: asked for, or a cluster is named."""
+    context = click.get_current_context()
+    sources = {name: context.get_parameter_source(name) for name in ("master", "conf", "remote", "engine")}
+    asks = any(sources[name] is ParameterSource.COMMANDLINE for name in ("master", "conf", "remote"))
+    if asks and engine == "local" and sources["engine"] is ParameterSource.COMMANDLINE:
+        refuse("--engine", "local has no use for --master, --remote or --spark-conf.")
+    return asks or engine == "spark"
+
+
+def engine_choice(text: str) -> Callable[..., Any]:
+    """Add ``--engine`` to a command that works here by default; see :func:`is_spark`.
+
+    Args:
+        text: what is shared among processes here or given to Spark.
+    """
+    return click.option(
+        "--engine",
+        type=click.Choice(["local", "spark"]),
+        default="local",
+        show_default=True,
+        help=f"{text} Naming a cluster means spark.",
+    )
+
+
+def spread(cluster: Cluster, store: StoreOptions, question: Question[Any], out: Output) -> bool:
+    """Ask the stores that paths name as one job, and show the answer; False where they are one store after all.
+
+    Raises:
+        SystemExit: the answer is "no".
+    """
+    from rmqctl.fleet import Fleet
+    from rmqctl.results import is_results, recorded
+
+    results = [one for path in store.paths if is_results(path) for one in recorded(path)]
+    paths = [path for path in store.paths if not is_results(path)]
+    more = {"commit_log": store.commit_log, "broker_conf": store.broker_conf}
+    with started(cluster) as spark:
+        from rmqctl.pipeline.fleet import Errand, listed
+
+        with working(spark, "looking for stores", None):
+            family = None if store.format == "auto" else store.format
+            members, remarks = listed(spark, paths, format=family, **more)
+        if len(members) == 1 and not results and not store.is_pattern:
+            return False
+        errands = [Errand(member, question) for member in members]
+        answer = Fleet([*_answered(spark, errands, question.verb, out), *results], remarks).ask(question)
+        write(out, answer)
+    finish(answer)
+    return True
+
+
+def spread_pairs(
+    cluster: Cluster,
+    sides: Sequence[tuple[str, tuple[str, ...]]],
+    question: Callable[[Store], Question[Any]],
+    out: Output,
+) -> None:
+    """Compare the stores of two sets as one job, and show the answer.
+
+    Args:
+        sides: a pattern or an inventory each, and directories of a commit log.
+
+    Raises:
+        SystemExit: the answer is "no".
+    """
+    from rmqctl.fleet import Fleet
+
+    with started(cluster) as spark:
+        from rmqctl.pipeline.fleet import errands_of, listed
+
+        with working(spark, "looking for stores", None):
+            (a, remarks), (b, more) = (listed(spark, [path], commit_log=logs) for path, logs in sides)
+        pairs, errands = errands_of(a, b, question)
+        answered = {member.name: one for member, one in _answered(spark, errands, "diff", out)}
+        stores = [(pair.member, answered.get(pair.member.name, pair.error)) for pair in pairs]
+        fleet = Fleet(stores, [*remarks, *more])
+        answer = fleet.compared(lambda _, one: cast("Elsewhere", one).answer(None))
+        write(out, answer)
+    finish(answer)
+
+
+def _answered(spark: SparkSession, errands: Sequence[Errand], verb: str, out: Output) -> list[tuple[Member, Opened]]:
+    from rmqctl.pipeline.fleet import Spread, View
+
+    if not errands:
+        return []
+    work = Spread(spark, errands, View(shown=out.kind == "table", every=out.every))
+    with working(spark, f"opening {number_of(len(errands), 'store')}", None):
+        work.plan()
+    with working(spark, f"{verb} of {number_of(len(errands), 'store')}", work.size):
+        return work.answers()
 
 
 def has_spark() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -12,8 +13,7 @@ from commands._answer import show
 from commands._app import Output
 from commands._complete import files
 from commands._options import StoreOptions, output_option, refusing
-from commands._spark import spark_options, started, working
-from commands._types import refuse
+from commands._spark import engine_choice, is_spark, spark_options, spread_pairs, started, working
 
 if TYPE_CHECKING:
     from rmqctl.pipeline import Cluster
@@ -34,13 +34,7 @@ if TYPE_CHECKING:
 @click.option("--no-queues", is_flag=True, help="Compare the logs only, not the consume queues.")
 @click.option("--commitlog-a", metavar="DIR[,DIR...]", help="Directories of A's commit log outside A.")
 @click.option("--commitlog-b", metavar="DIR[,DIR...]", help="Directories of B's commit log outside B.")
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "spark"]),
-    default="local",
-    show_default=True,
-    help="Who reads the logs: this process, or Spark.",
-)
+@engine_choice("Who reads the logs: this process, or Spark; of two sets each pair is a task.")
 @spark_options
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most this many differences; all are counted.")
 @output_option(folds="each of what is alike, not the first places and a count")
@@ -80,21 +74,23 @@ def command(
       rmqctl diff s3://a/store s3://b/store --engine spark --master spark://host:7077
     """
     from rmqctl.inventory import is_several
+    from rmqctl.questions import Diff
 
+    on_spark = is_spark(engine)
     if is_several(a) or is_several(b):
         from rmqctl.fleet import open_all
 
-        if engine != "local":
-            refuse("--engine", "spark compares two stores; give two paths.")
-        first, second = (
-            open_all([path], commit_log=_directories(logs)) for path, logs in ((a, commitlog_a), (b, commitlog_b))
-        )
+        sides = [(a, _directories(commitlog_a)), (b, _directories(commitlog_b))]
+        if on_spark:
+            spread_pairs(cluster, sides, partial(Diff, by=by, queues=not no_queues, limit=limit), out)
+            return
+        first, second = (open_all([path], commit_log=logs) for path, logs in sides)
         show(out, first.against(second, by=by, queues=not no_queues, limit=limit))
         return
     found, other = _opened(a, commitlog_a), _opened(b, commitlog_b)
     with ExitStack() as work:
         share = None
-        if engine == "spark":
+        if on_spark:
             size = found.size + other.size
             spark = work.enter_context(started(cluster, size))
             from rmqctl.pipeline.diff import SparkSharing

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands import Command
-from commands._answer import prepare
+from commands._answer import prepare, show
 from commands._app import Output
 from commands._apply import Manner, apply_options, propose
 from commands._complete import topics
-from commands._options import StoreOptions, as_release_option, output_option, owner_option, store_options
-from commands._spark import spark_options, started, working
+from commands._options import StoreOptions, as_release_option, output_option, owner_option, store_options_with_paths
+from commands._spark import engine_choice, is_spark, spark_options, spread, started, working
 from commands._types import LocalPath, Name, refuse
 
 if TYPE_CHECKING:
     from rmqctl.pipeline import Cluster
     from rmqctl.release import Release
-    from rmqctl.store import Store
+    from rmqctl.store import Store as AnyStore
 
 
 @click.command("rebuild", cls=Command, usual="queues index checkpoint topic into apply output")
-@store_options
+@store_options_with_paths
 @click.option("--queues", is_flag=True, help="RocketMQ: rebuild the queues.")
 @click.option("--index", is_flag=True, help="Rebuild the key index; Kafka: offset, time and transaction indexes.")
 @click.option(
@@ -47,13 +47,7 @@ if TYPE_CHECKING:
 )
 @owner_option
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "spark"]),
-    default="local",
-    show_default=True,
-    help="Who dispatches the log: processes here, or Spark.",
-)
+@engine_choice("Who dispatches the log: processes here, or Spark; of several stores each is a task.")
 @spark_options
 @as_release_option
 @apply_options
@@ -85,23 +79,44 @@ def command(
     In a Kafka log directory it is all that derives from the logs, and partition.metadata from the metadata
     log. A file with other bytes that answers alike stays: index entries depend on when a broker was started.
 
+    Several PATHs, a pattern in quotes or @inventory.toml: a row a store, how many files differ; nothing is written.
+
     \b
     Examples:
       rmqctl rebuild /data/rocketmq/store
       rmqctl rebuild /data/rocketmq/store --queues --topic Orders --apply
       rmqctl rebuild /data/rocketmq/store --into /data/rebuilt
       rmqctl rebuild /data/kafka --index --apply
+      rmqctl rebuild '/mnt/broker-*/store' --engine spark --master spark://host:7077
     """
     if into and manner.is_real:
         refuse("--into", "leaves the store alone, and --apply changes it: give one of the two.")
     if owner and not into:
         refuse("--owner", "is for --into; in its place a store keeps the owners that it has.")
     named = {"queues": queues, "index": index, "checkpoint": checkpoint}
-    found = store.open_silently()
+    parts = [part for part, wanted in named.items() if wanted]
+    on_spark = is_spark(engine)
+    if store.is_several:
+        from rmqctl.questions import Rebuild
+
+        if manner.is_real or into or topics or out.kind == "hex":
+            refuse("PATH", "may be several only where they are compared with their logs; give one PATH.")
+        question = Rebuild(frozenset(parts), processes=processes, as_release=as_release)
+        if on_spark and spread(cluster, store, question, out):
+            return
+        from rmqctl.store import Store
+
+        each = store.open_each(silently=True)
+        if not isinstance(each, Store):
+            show(out, each.ask(question))
+            return
+        found = each
+    else:
+        found = store.open_silently()
     with ExitStack() as work:
-        share = work.enter_context(_spark(found, cluster)) if engine == "spark" else None
+        share = work.enter_context(_spark(found, cluster)) if on_spark else None
         with found.rebuild(
-            parts=[part for part, wanted in named.items() if wanted],
+            parts=parts,
             topics=topics,
             into=into,
             owner=owner,
@@ -116,7 +131,7 @@ def command(
 
 
 @contextmanager
-def _spark(found: Store, cluster: Cluster) -> Iterator[Callable[..., Any]]:
+def _spark(found: AnyStore, cluster: Cluster) -> Iterator[Callable[..., Any]]:
     """Who dispatches the log on Spark, with a bar while it works."""
     with started(cluster, found.size) as spark:
         from rmqctl.pipeline.rebuild import builder

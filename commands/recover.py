@@ -11,9 +11,11 @@ from commands._answer import show
 from commands._app import Output
 from commands._apply import Manner, apply_options, propose
 from commands._options import StoreOptions, as_release_option, output_option, store_options_with_paths
+from commands._spark import engine_choice, is_spark, spark_options, spread
 from commands._types import refuse
 
 if TYPE_CHECKING:
+    from rmqctl.pipeline import Cluster
     from rmqctl.release import Release
 
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
 @click.option("--list-lost", is_flag=True, help="Print the messages that would be lost, as `dump` does.")
 @click.option("--leader", metavar="DIR", help="Kafka: also what this broker would lose as a follower of that one.")
+@engine_choice("Who looks at several stores: this process, or Spark, each store a task.")
+@spark_options
 @apply_options
 @output_option("hex", folds="also what does not change, and each of what is alike")
 def command(
@@ -33,6 +37,8 @@ def command(
     processes: int | None,
     list_lost: bool,
     leader: str | None,
+    engine: str,
+    cluster: Cluster,
     manner: Manner,
     out: Output,
 ) -> None:
@@ -49,7 +55,8 @@ def command(
     log by the leader's chain of epochs (KIP-101, KIP-279), and what of that the leader has not.
     Exits 0 when the broker would start, lose nothing and dispatch everything, 1 otherwise.
 
-    Several PATHs, a pattern in quotes or @inventory.toml: what changes in each store, then a row a store.
+    Several PATHs, a pattern in quotes or @inventory.toml: what changes in each store, then a row a store. On Spark
+    each store is a task of one job.
 
     \b
     Examples:
@@ -62,15 +69,20 @@ def command(
     """
     if manner.is_real and (compare or list_lost):
         refuse("--apply", "changes the store; --compare and --list-lost only look: give one of them.")
+    from rmqctl.questions import Recover
     from rmqctl.store import Store
 
+    is_plain = not (manner.is_real or compare or list_lost or leader is not None or out.kind == "hex")
+    question = Recover(as_release, processes=processes)
+    if is_spark(engine) and not (store.is_several and is_plain and spread(cluster, store, question, out)):
+        refuse("--engine", "spark looks at several stores, a line each; leave it out for one.")
+    elif is_spark(engine):
+        return
     found = store.open_each(silently=manner.is_real)
     if not isinstance(found, Store):
-        from rmqctl.questions import Recover
-
-        if manner.is_real or compare or list_lost or leader is not None or out.kind == "hex":
+        if not is_plain:
             refuse("PATH", "may be several only where one line a store is wanted; give one PATH.")
-        show(out, found.ask(Recover(as_release, processes=processes)))
+        show(out, found.ask(question))
         return
     plan = manner.is_real or (out.kind == "hex" and not (compare or list_lost))
     propose(

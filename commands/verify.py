@@ -11,8 +11,7 @@ from commands import Command
 from commands._answer import finish, show, showing, write
 from commands._app import Output
 from commands._options import StoreOptions, as_release_option, output_option, store_options_with_paths
-from commands._spark import spark_options, started, working
-from commands._types import refuse
+from commands._spark import engine_choice, is_spark, spark_options, spread, started, working
 
 if TYPE_CHECKING:
     from rmqctl.pipeline import Cluster
@@ -30,13 +29,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-cross", is_flag=True, help="Do not compare queues and index with the log.")
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "spark"]),
-    default="local",
-    show_default=True,
-    help="Who reads the log: processes here, or Spark.",
-)
+@engine_choice("Who reads the log: processes here, or Spark; of several stores it also opens and judges them.")
 @spark_options
 @as_release_option
 @click.option("--no-notes", is_flag=True, help="Leave out notes: what is normal but worth knowing.")
@@ -61,24 +54,26 @@ def command(
 
     Several PATHs, a pattern in quotes or @inventory.toml: what is wrong in each store, then a row a store; one
     that cannot be read is a row, too. Directories of one Kafka broker are one store. @results/*.json are documents that
-    `verify -o json` made on other hosts.
+    `verify -o json` made on other hosts. On Spark all of them are one job, whose tasks are stretches of their logs.
 
     \b
     Examples:
       rmqctl verify /data/rocketmq/store
       rmqctl verify /data/rocketmq/store --level structure -o jsonl
       rmqctl verify '/backup/2026-11-*/broker-*'
+      rmqctl verify @fleet.toml --master spark://host:7077
     """
     from rmqctl.questions import Verify
     from rmqctl.store import Store
 
-    found = store.open_each()
     question = Verify(level, not no_cross, processes, as_release, not no_notes)
-    if engine == "local":
-        show(out, found.ask(question))
+    if not is_spark(engine):
+        show(out, store.open_each().ask(question))
         return
-    if not isinstance(found, Store):
-        refuse("--engine", "spark checks one store at a time; give one PATH.")
+    if store.is_several and spread(cluster, store, question, out):
+        return
+    found = store.open_each()
+    assert isinstance(found, Store)
     with started(cluster, found.size) as spark:
         from rmqctl.pipeline.jobs import sharing
 

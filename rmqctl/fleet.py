@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rmqctl import questions
 from rmqctl.answer import Answer, Proposal, Row, Section
@@ -14,7 +14,7 @@ from rmqctl.filters import Filters
 from rmqctl.inventory import Member, is_several, members_of
 from rmqctl.notices import typed
 from rmqctl.questions import EVERYTHING, Question
-from rmqctl.results import Recorded, is_results, recorded
+from rmqctl.results import Reply, is_results, recorded
 from rmqctl.store import Store
 from rmqctl.text import number_of
 
@@ -43,9 +43,23 @@ def open_all(
     results = [one for path in paths if is_results(path) for one in recorded(path)]
     paths = [path for path in paths if not is_results(path)]
     members = members_of(paths, format=format, commit_log=commit_log, broker_conf=broker_conf)
+    opened, remarks = opened_together(members, is_plain=not any(map(is_several, paths)))
+    return Fleet([*opened, *results], remarks)
+
+
+def opened_together(
+    members: Iterable[Member], *, is_plain: bool = False
+) -> tuple[list[tuple[Member, Opened]], list[str]]:
+    """Open stores, one after the other; directories of one broker of which no inventory says more become one.
+
+    Args:
+        is_plain: each path was typed; who typed two directories may have meant one broker.
+
+    Returns:
+        Each store, or why it cannot be opened; and what is to be said of them.
+    """
     opened: list[tuple[Member, Opened]] = []
     remarks: list[str] = []
-    is_plain = not any(map(is_several, paths))  # who typed two directories may have meant one broker
     for member in members:
         try:
             store = member.open()
@@ -66,11 +80,27 @@ def open_all(
                 )
         else:
             opened.append((member, store))
-    return Fleet([*opened, *results], remarks)
+    return opened, remarks
 
 
-Opened = Store | Recorded | RmqctlError | OSError
+class Elsewhere(Protocol):
+    """One store that was asked on another machine."""
+
+    def answer(self, question: Question[Any] | None, /) -> Answer:
+        """Return what it said.
+
+        Args:
+            question: None: how it differs from another.
+
+        Raises:
+            RmqctlError, OSError: it could not be read there; it was not asked that.
+        """
+        ...
+
+
+Opened = Store | Elsewhere | RmqctlError | OSError
 """What became of one of several stores."""
+Asked = Store | Elsewhere
 
 
 class Fleet:
@@ -103,15 +133,8 @@ class Fleet:
         if shape is None:
             raise WrongUsage("PATH", f"`{question.verb}` works on one store at a time; give one path.")
 
-        def one(member: Member, store: Store | Recorded) -> Answer:
-            if isinstance(store, Recorded):
-                return store.answer(question)
-            own = {"as_release": member.release} if member.release is not None else {}
-            is_free = own and getattr(question, "as_release", 0) is None
-            answer: Answer = store.ask(replace(question, **own) if is_free else question)
-            if store.selection and question.verb not in store.keep_to_selection:
-                answer.remark(f"{store.selection} is a part of the store: this looks at the whole store")
-            return answer
+        def one(member: Member, store: Asked) -> Answer:
+            return ask_one(member, store, question) if isinstance(store, Store) else store.answer(question)
 
         return shape(self, one)
 
@@ -158,8 +181,8 @@ class Fleet:
         """Look at every store as :func:`rmqctl.doctor.examine` does; a row a store."""
         from rmqctl.doctor import examine
 
-        def one(member: Member, store: Store | Recorded) -> Answer:
-            if isinstance(store, Recorded):
+        def one(member: Member, store: Asked) -> Answer:
+            if not isinstance(store, Store):
                 raise RmqctlError(f"{member.path} is a result of verify, and no store")
             return examine(store, member.path)
 
@@ -173,40 +196,112 @@ class Fleet:
         Args:
             by, queues, limit: as of :meth:`rmqctl.store.Store.diff`.
         """
-        beside = {member.key: (member, store) for member, store in other.stores}
-        here = {member.key for member, _ in self.stores}
+        opened, opposite = ({member.name: store for member, store in fleet.stores} for fleet in (self, other))
         pairs: list[tuple[Member, Opened]] = []
-        for member, store in self.stores:
-            there = beside.get(member.key)
-            facts = {"a": member.path, "b": "" if there is None else there[0].path}
-            if there is None and not isinstance(store, Exception):
-                store = RmqctlError(f"{member.path} has no store that is called alike in B")
-            elif there is not None and not isinstance(there[1], Store) and isinstance(store, Store):
-                store = RmqctlError(f"B: {there[1]}") if isinstance(there[1], Exception) else there[1]
-            pairs.append((replace(member, name=member.key or member.name, facts=facts), store))
-        pairs += [
-            (
-                replace(member, name=member.key or member.name, facts={"a": "", "b": member.path}),
-                RmqctlError(f"{member.path} has no store that is called alike in A"),
-            )
-            for member, _ in other.stores
-            if member.key not in here
-        ]
+        beside: dict[str, Store] = {}
+        for pair in paired([member for member, _ in self.stores], [member for member, _ in other.stores]):
+            there = opposite[pair.b.name] if pair.b is not None else None
+            found = opened[pair.a.name] if pair.a is not None else pair.error
+            if pair.b is None and not isinstance(found, Exception):
+                found = pair.error
+            if isinstance(found, Store) and isinstance(there, Store):
+                beside[pair.member.name] = there
+            elif isinstance(found, Store):
+                found = RmqctlError(f"B: {there}") if isinstance(there, Exception) else _no_store(pair.b)
+            pairs.append((pair.member, found))
 
-        def one(member: Member, store: Store | Recorded) -> Answer:
-            opposite = beside[member.key][1]
-            if isinstance(store, Recorded) or not isinstance(opposite, Store):
-                raise RmqctlError(f"{member.path} is a result of verify, and no store")
-            return store.diff(opposite, by=by, queues=queues, limit=limit)
+        def one(member: Member, store: Asked) -> Answer:
+            if not isinstance(store, Store):
+                raise _no_store(member)
+            return store.diff(beside[member.name], by=by, queues=queues, limit=limit)
 
-        fleet = Fleet(pairs, [*self.remarks, *other.remarks])
-        return _wholly(_differed, "equal", is_opened=True, then=_diff_command)(fleet, one)
+        return Fleet(pairs, [*self.remarks, *other.remarks]).compared(one)
+
+    def compared(self, ask: Ask) -> Answer:
+        """Return what is said of pairs of stores; a row a pair."""
+        return _wholly(_differed, "equal", is_opened=True, then=_diff_command)(self, ask)
+
+
+def ask_one(member: Member, store: Store, question: Question[Any]) -> Answer:
+    """Ask one store of several, by the release that the inventory says where the question says none."""
+    own = {"as_release": member.release} if member.release is not None else {}
+    is_free = own and getattr(question, "as_release", 0) is None
+    answer: Answer = store.ask(replace(question, **own) if is_free else question)
+    if store.selection and question.verb not in store.keep_to_selection:
+        answer.remark(f"{store.selection} is a part of the store: this looks at the whole store")
+    return answer
+
+
+def reply_of(member: Member, store: Store, question: Question[Any], *, shown: bool, every: bool) -> Reply:
+    """Ask one store of several and read its answer to the end, so that it can be summed up on another machine.
+
+    Args:
+        shown: for a terminal; else as JSON has it.
+        every: as of :class:`rmqctl.answer.Answer`.
+    """
+    own, reply = ask_one(member, store, question), Reply()
+    try:
+        own.every = every
+        own.remarks += [store.missing] if store.missing else []
+        own.prepare()
+        if type(question) in _BY_ROWS:
+            reply.rows = list(own)
+            reply.columns = None if own.columns is None else list(own.columns)
+        elif shown:
+            sections = [] if own.sections is None else list(map(read_section, own.sections()))
+            made = own.summary or own.document
+            reply.summary = {} if made is None else dict(made())
+            reply.sections = [] if _is_well(own) else sections
+        else:
+            reply.document = dict(own.document()) if own.document is not None else {"rows": list(own)}
+        reply.remarks, reply.is_no, reply.error = own.remarks, own.is_no, own.error
+    finally:
+        if isinstance(own, Proposal):
+            own.close()
+    return reply
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two stores that are called alike in two sets.
+
+    Attributes:
+        member: what the pair is called; its facts are the paths of both, "" where there is none.
+        a, b: None: that set has none.
+    """
+
+    member: Member
+    a: Member | None
+    b: Member | None
+
+    @property
+    def error(self) -> RmqctlError:
+        """Why they cannot be compared where one is missing."""
+        letter = "B" if self.b is None else "A"
+        return RmqctlError(f"{self.member.path} has no store that is called alike in {letter}")
+
+
+def paired(a: Sequence[Member], b: Sequence[Member]) -> list[Pair]:
+    """Return the stores of two sets by their names, those of A first, then what only B has."""
+    there, here = {member.key: member for member in b}, {member.key for member in a}
+
+    def pair(member: Member, one: Member | None, other: Member | None) -> Pair:
+        facts = {"a": one.path if one is not None else "", "b": other.path if other is not None else ""}
+        return Pair(replace(member, name=member.key or member.name, facts=facts), one, other)
+
+    pairs = [pair(member, member, there.get(member.key)) for member in a]
+    return [*pairs, *(pair(member, None, member) for member in b if member.key not in here)]
+
+
+def _no_store(member: Member | None) -> RmqctlError:
+    path = member.path if member is not None else ""
+    return RmqctlError(f"{path} is a result of verify, and no store")
 
 
 if TYPE_CHECKING:
     from rmqctl.fleet_tables import FleetTables
 
-Ask = Callable[[Member, Store | Recorded], Answer]
+Ask = Callable[[Member, Asked], Answer]
 T = TypeVar("T")
 
 
@@ -391,7 +486,7 @@ class _Whole:
         yield Section(lines=[f"{'     ' if n else 'Next:'} {command}" for n, command in enumerate(commands)])
 
     def _opened(self, member: Member, own: Answer) -> Iterator[Section]:
-        parts = list(map(_read, own.sections())) if self.is_opened and own.sections is not None else []
+        parts = list(map(read_section, own.sections())) if self.is_opened and own.sections is not None else []
         made = own.summary or own.document
         self._note(member, own, {} if made is None else made())
         if not _is_well(own) and parts:
@@ -435,7 +530,7 @@ def _wholly(
     return lambda fleet, ask: _Whole(fleet, ask, brief, well, then, is_opened=is_opened).answer
 
 
-def _read(section: Section) -> Section:
+def read_section(section: Section) -> Section:
     """Return a section with what it shows already made, since what an answer says last is complete only then."""
     rows = None if section.rows is None else list(section.rows)
     return replace(section, notices=list(section.notices), lines=list(section.lines), rows=rows)
@@ -488,6 +583,11 @@ def _differed(document: Row) -> Row:
     }
 
 
+def _rebuilt(document: Row) -> Row:
+    files = document.get("summary", document)["files"]
+    return {"files": sum(files.values()), **{change: files[change] for change in ("create", "replace", "remove")}}
+
+
 def _doctored(document: Row) -> Row:
     start, worst = document["start"], document["worst"]
     return {
@@ -504,9 +604,12 @@ _SHAPES: dict[type[Question[Any]], Callable[[Fleet, Ask], Answer]] = {
     questions.Info: _wholly(_informed),
     questions.Verify: _wholly(_verified, "sound", is_opened=True),
     questions.Recover: _wholly(_recovered, "harmless", is_opened=True),
+    questions.Rebuild: _wholly(_rebuilt, "current", then=lambda member: typed("rebuild", member.path)),
     questions.Topics: partial(_rows, sums=_topic_sums),
     questions.Lag: partial(_rows, sums=_lag_sums),
     questions.Producers: partial(_rows, sums=None),
     questions.Transactions: partial(_rows, sums=None),
 }
 """How the answers of several stores become one, for the questions that can be put to several."""
+_BY_ROWS = frozenset({questions.Topics, questions.Lag, questions.Producers, questions.Transactions})
+"""Questions whose answers are rows of every store."""

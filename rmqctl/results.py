@@ -1,12 +1,13 @@
-"""What `verify -o json` said of single hosts, read back: summed up as if the stores were here.
+"""Answers that were made elsewhere, summed up as if the stores were here.
 
-For hosts whose stores nobody else can reach: each checks its own, and the documents are brought together.
+What `verify -o json` said of single hosts is read back, for hosts whose stores nobody else can reach: each checks its
+own, and the documents are brought together. What executors say of stores comes as :class:`Reply`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,14 @@ class Recorded:
 
     document: Row
 
-    def answer(self, question: Question[Any]) -> Answer:
+    def answer(self, question: Question[Any] | None, /) -> Answer:
         """Return the answer of `verify` again.
 
         Raises:
             RmqctlError: the store could not be read; the question is another one.
         """
         if not isinstance(question, Verify):
-            raise RmqctlError(f"a result of verify does not answer `{question.verb}`")
+            raise RmqctlError(f"a result of verify does not answer `{'diff' if question is None else question.verb}`")
         document = self.document
         if "error" in document:
             raise RmqctlError(document["error"])
@@ -52,6 +53,36 @@ class Recorded:
 
         answer.document, answer.sections = (lambda: document), sections
         answer.summary = lambda: {"kind": "summary", **document["summary"], "start": start}
+        return answer
+
+
+@dataclass(slots=True)
+class Reply:
+    """One store's whole answer, made on another machine; can be pickled.
+
+    Attributes:
+        rows, columns, document, sections, summary, remarks, is_no, error: as of :class:`rmqctl.answer.Answer`, read to
+            the end: rows where that is what is asked for, else either the document or, for a terminal, the sections
+            and the summary.
+    """
+
+    rows: list[Row] | None = None
+    columns: list[str] | None = None
+    document: Row | None = None
+    sections: list[Section] | None = None
+    summary: Row | None = None
+    remarks: list[str] = field(default_factory=list)
+    is_no: bool = False
+    error: RmqctlError | None = None
+
+    def answer(self, question: Question[Any] | None, /) -> Answer:
+        """Return the answer again."""
+        del question
+        answer = Answer(self.rows or (), self.columns, remarks=list(self.remarks), is_no=self.is_no, error=self.error)
+        document, summary, sections = self.document, self.summary, self.sections
+        answer.document = None if document is None else lambda: document
+        answer.summary = None if summary is None else lambda: summary
+        answer.sections = None if sections is None else lambda: sections
         return answer
 
 

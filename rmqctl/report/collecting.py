@@ -23,7 +23,6 @@ from rmqctl.opening import open_path
 from rmqctl.release import Release
 from rmqctl.repair.edits import Overwrite, Plan
 from rmqctl.report.document import KIND, VERSION
-from rmqctl.results import Recorded
 from rmqctl.store import Store
 
 _FINDINGS, _OF_ONE_KIND = 800, 100
@@ -74,10 +73,10 @@ def collect(fleet: Fleet, wanted: Wanted = Wanted(), advance: Callable[[int], ob
     stores = []
     for member, store in fleet.stores:
         try:
-            if isinstance(store, Recorded):
-                raise RmqctlError(f"{member.path} is a result of verify, and no store")
             if isinstance(store, Exception):
                 raise store
+            if not isinstance(store, Store):
+                raise RmqctlError(f"{member.path} is a result of verify, and no store")
             found = _Collected(member, store, wanted, share).row(advance)
         except (RmqctlError, OSError) as error:
             if isinstance(error, WrongUsage) and error.option != "PATH":

@@ -94,6 +94,21 @@ def test_each_store_says_what_it_says_alone(rmqctl: Run, stores: Path) -> None:
         assert {k: by_name["two/store"][k] for k in shared} == {k: own[k] for k in shared}
 
 
+def test_rebuild_of_several_says_how_many_files_differ(rmqctl: Run, stores: Path) -> None:
+    unit = next(path for path in Path("two/store/consumequeue").rglob("0*") if path.is_file())
+    data = bytearray(unit.read_bytes())
+    data[11] ^= 1
+    unit.write_bytes(data)
+    result = rmqctl("rebuild", "*/store", "-o", "json")
+    assert result.exit_code == 1
+    one, two = json.loads(result.stdout)["stores"]
+    assert (one["current"], two["current"]) == (True, False)
+    assert [row["file"] for row in two["changes"] if row["change"] == "replace"] == [str(unit.relative_to("two/store"))]
+    table = rmqctl("rebuild", "*/store").stdout
+    assert "2 stores: 1 current" in table
+    assert "Next: rmqctl rebuild two/store" in table
+
+
 def test_lag_is_summed_over_brokers(rmqctl: Run, stores: Path) -> None:
     for name in ("one", "two"):
         config = Path(name) / "store" / "config"
@@ -141,7 +156,7 @@ def test_a_volume_of_another_cluster_is_named(rmqctl: Run, stores: Path) -> None
         (["verify", "@bad.toml"], "is no inventory in TOML"),
         (["verify", "@empty.toml"], "has no table [[store]]"),
         (["verify", "@typo.toml"], "has the key 'pth'"),
-        (["verify", "one/store", "two/store", "--engine", "spark"], "one store at a time"),
+        (["rebuild", "one/store", "two/store", "--topic", "Orders"], "compared with their logs"),
         (["recover", "one/store", "two/store", "--apply"], "one line a store"),
         (["topics", "one/store", "k", "--as-found"], "is for RocketMQ"),
     ],

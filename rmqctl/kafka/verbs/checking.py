@@ -20,7 +20,7 @@ from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.state.replicas import Replicas, conflicts, release_shown
 from rmqctl.kafka.verbs.looking import begin
 from rmqctl.kafka.verbs.recovering import summary
-from rmqctl.kafka.verify.driver import Verification, VerifyOptions
+from rmqctl.kafka.verify.driver import Verification, VerifyOptions, share_together
 from rmqctl.parallel import Share
 from rmqctl.release import Release
 from rmqctl.verification import ForeseenStart, LogPart, show
@@ -53,13 +53,16 @@ class Verifications:
         """A verification for each directory; file names are relative to it."""
         image, directories = self.replicas.image, self.logs.directories
         here = frozenset((p.topic, p.partition) for directory in directories for p in directory.partitions)
-        return [
+        each = [
             Verification(
                 directory, self.options, self.answer.advance, self.logs.selection, image, self.share, here,
                 watch=self.known[directory.root].watch if directory.root in self.known else None, part=self.part,
             )
             for directory in directories
         ]  # fmt: skip
+        if self.share is not None and len(each) > 1:
+            share_together(each, self.share)
+        return each
 
     def findings(self) -> Iterator[Finding]:
         """All findings; with several directories file names begin with that of theirs."""

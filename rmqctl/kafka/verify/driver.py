@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from rmqctl.findings import Finding, Severity
@@ -372,6 +373,14 @@ class Verification:
     @staticmethod
     def _placed(finding: Finding, partition: Partition) -> Finding:
         return replace(finding, topic=partition.topic, partition=partition.partition)
+
+
+def share_together(each: Sequence[Verification], share: Share) -> None:
+    """Have the logs of several directories read elsewhere as one piece of work."""
+    parts = [part for one in each for part in one._parts(one.partitions)]  # noqa: SLF001 -- of the same module
+    results = iter(share(_noted, parts))
+    for one in each:
+        one.share = lambda _, items: islice(results, len(items))
 
 
 def _reader(verification: Verification) -> Callable[[Split | Group], list[PartitionChecked] | Headers | OSError]:

@@ -1,0 +1,459 @@
+"""One question to many stores as one job: executors open, divide, read and judge them, and only answers come here.
+
+A task opens each store. What is small is a task as a whole; of a large one each stretch of the log is a task, so that
+nothing waits for it, and what the stretches leave meets in one task that finishes the store. All of it is repeated
+where an executor is lost: a store that cannot be read is an answer, too, and no end.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import pyarrow as pa
+
+from rmqctl.answer import Answer
+from rmqctl.errors import RmqctlError, WrongUsage
+from rmqctl.files.remote import is_url
+from rmqctl.fleet import Opened, Pair, opened_together, paired, reply_of
+from rmqctl.inventory import Member, is_several, members_of
+from rmqctl.parallel import note, taken
+from rmqctl.pipeline.data_source import spark_schema
+from rmqctl.pipeline.jobs import counters, sharing, tasks
+from rmqctl.questions import Question, Rebuild, Recover, Verify
+from rmqctl.results import Reply
+from rmqctl.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TASK_BYTES = "spark.rmqctl.taskBytes"
+"""Setting: bytes of log in a task; a store with less is one task."""
+_TASK_BYTES = "256m"
+_ROWS = pa.schema(
+    [
+        ("store", pa.int32()),
+        ("number", pa.int64()),
+        ("kind", pa.int32()),
+        ("size", pa.int64()),
+        ("content", pa.binary()),
+    ]
+)
+"""What goes from stage to stage: of a store by its number, as the kind says."""
+_DONE, _WHOLE, _STRETCH, _RESULT = range(4)
+_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_MOST_TASKS = 50_000
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What one store is asked, or a pair of them; travels to the executors.
+
+    Attributes:
+        question: of a comparison what makes the question of B.
+        beside: B of a comparison, or why there is none.
+    """
+
+    member: Member
+    question: Question[Any] | Callable[[Store], Question[Any]]
+    beside: Member | RmqctlError | None = None
+
+    def open(self) -> tuple[Store, Question[Any]]:
+        """Open it where this runs.
+
+        Raises:
+            RmqctlError, OSError: it cannot be.
+        """
+        store = self.member.open()
+        if self.beside is None or isinstance(self.question, Question):
+            return store, cast(Question[Any], self.question)
+        if isinstance(self.beside, RmqctlError):
+            raise self.beside
+        try:
+            other = self.beside.open()
+        except (RmqctlError, OSError) as error:
+            raise RmqctlError(f"B: {error}") from None
+        return store, self.question(other)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """For whom answers are made: ``shown`` on a terminal, with ``every`` one of what is alike."""
+
+    shown: bool = False
+    every: bool = False
+
+
+class _Row(NamedTuple):
+    store: int
+    number: int
+    kind: int
+    size: int
+    content: bytes | None
+
+    def batch(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([self._asdict()], schema=_ROWS)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
+    for batch in batches:
+        columns = (batch.column(name) for name in _ROWS.names)
+        yield from (_Row(*(value.as_py() for value in values)) for values in zip(*columns, strict=True))
+
+
+class _Divided(BaseException):
+    """A verification has said what it wants to have read; nothing between may take that for an error."""
+
+    def __init__(self, work: Callable[[Any], Any], items: Sequence[Any]) -> None:
+        self.work, self.items = work, items
+
+
+def _divide(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
+    raise _Divided(work, items)
+
+
+def _place(split: Any) -> tuple[str, int, int, int | None]:
+    """Return what a split of a log is known by: file, its size, begin and end."""
+    file = split.context.file if hasattr(split, "context") else split
+    return file.name, file.size, split.start, split.stop
+
+
+@dataclass(slots=True)
+class _Known:
+    """Gives what was read elsewhere, for the same splits in the same order."""
+
+    path: str
+    results: Iterator[tuple[Any, Any]]
+
+    def __call__(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+        del work
+        for item in items:
+            place, result = next(self.results, (None, None))
+            if place != _place(item):
+                raise RmqctlError(f"{self.path} changed while it was read; ask again when nobody writes it")
+            yield result
+
+
+def _bunches(items: Sequence[Any], most: int) -> Iterator[tuple[list[Any], int]]:
+    """Yield items that follow each other, of at most so many bytes of log together, with these bytes."""
+    bunch: list[Any] = []
+    size = 0
+    for item in items:
+        _, length, start, stop = _place(item)
+        own = (length if stop is None else stop) - start
+        if bunch and size + own > most:
+            yield bunch, size
+            bunch, size = [], 0
+        bunch.append(item)
+        size += own
+    if bunch:
+        yield bunch, size
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the tasks of all stages share.
+
+    Attributes:
+        size: bytes of log in a task.
+    """
+
+    errands: Sequence[Errand]
+    view: View
+    size: int
+
+    def plan(self, part: int) -> Batches:
+        """Open a store and say what is to be read of it."""
+        try:
+            found, question = self.errands[part].open()
+            size = found.size
+            is_divided = isinstance(question, Verify) and size > self.size and not found.is_running
+            if not is_divided:  # a store that is written is looked at at one moment, by one task
+                yield _Row(part, 0, _WHOLE, size, None).batch()
+                return
+            yield _Row(part, 0, _DONE, size, self._reply(part, found, question, _divide)).batch()
+        except _Divided as divided:
+            for number, (items, size) in enumerate(_bunches(divided.items, self.size)):
+                yield _Row(part, number, _STRETCH, size, _packed((divided.work, items))).batch()
+        except (RmqctlError, OSError) as error:
+            yield _Row(part, 0, _DONE, 0, _packed(error)).batch()
+
+    def read(self, row: _Row) -> _Row:
+        """Do the work of a task: a small store, or a stretch of a large one."""
+        if row.kind == _WHOLE:
+            return self._finished(row.store, None, row.size)
+        if row.kind != _STRETCH or row.content is None:
+            return row
+        try:
+            work, items = pickle.loads(row.content)  # noqa: S301 - made by our own tasks
+            results: Any = [(_place(item), work(item)) for item in items]
+        except (RmqctlError, OSError) as error:
+            results = error
+        return row._replace(kind=_RESULT, content=_packed(results))
+
+    def finish(self, batches: Batches) -> Batches:
+        """Finish stores, whose rows come together, in the order of their logs."""
+        for store, own in groupby(_rows(batches), key=lambda row: row.store):
+            rows = iter(own)
+            first = next(rows)
+            if first.kind == _RESULT:
+                first = self._finished(store, _results(chain([first], rows)), 0)
+            yield first.batch()
+
+    def _finished(self, store: int, results: Iterator[tuple[Any, Any]] | None, size: int) -> _Row:
+        errand = self.errands[store]
+        try:
+            found, question = errand.open()
+            share = None if results is None else _Known(errand.member.path, results)
+            content = self._reply(store, found, question, share)
+        except (RmqctlError, OSError) as error:
+            content = _packed(error)
+        note(0, size)
+        return _Row(store, 0, _DONE, size, content)
+
+    def _reply(self, store: int, found: Store, question: Question[Any], share: Any) -> bytes:
+        if isinstance(question, (Verify, Recover, Rebuild)):
+            question = replace(question, processes=question.processes or 1)
+        if isinstance(question, Verify):
+            question = replace(question, share=share)
+        member = self.errands[store].member
+        return _packed(reply_of(member, found, question, shown=self.view.shown, every=self.view.every))
+
+
+def _results(rows: Iterable[_Row]) -> Iterator[tuple[Any, Any]]:
+    for row in rows:
+        found = pickle.loads(cast(bytes, row.content))  # noqa: S301 - made by our own tasks
+        if isinstance(found, Exception):
+            raise found
+        yield from found
+
+
+def _packed(value: Any) -> bytes:
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
+class _Answers:
+    """What was said, kept in a file of this machine: only one answer at a time is in memory."""
+
+    def __init__(self) -> None:
+        self.file, self.places = TemporaryFile(), dict[int, tuple[int, int]]()  # noqa: SIM115 - closed with its user
+        weakref.finalize(self, self.file.close)
+
+    def add(self, store: int, content: bytes) -> None:
+        self.places[store] = self.file.tell(), len(content)
+        self.file.write(content)
+
+    def get(self, store: int) -> Reply | RmqctlError | OSError:
+        begin, size = self.places[store]
+        self.file.seek(begin)
+        found: Reply | RmqctlError | OSError = pickle.loads(self.file.read(size))  # noqa: S301 - as above
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """One store's answer among those that are kept."""
+
+    answers: _Answers
+    number: int
+
+    def answer(self, question: Question[Any] | None, /) -> Answer:
+        """Return it again."""
+        found = self.answers.get(self.number)
+        if isinstance(found, Exception):
+            raise found
+        return found.answer(question)
+
+
+class Spread:
+    """One question to many stores, on Spark. :meth:`plan` first, then :meth:`answers`.
+
+    Attributes:
+        size: bytes of log of all stores; known after :meth:`plan`.
+    """
+
+    def __init__(self, spark: SparkSession, errands: Sequence[Errand], view: View) -> None:
+        self.spark, self.errands = spark, errands
+        self._work = _Work(errands, view, _bytes(spark.conf.get(TASK_BYTES, _TASK_BYTES) or _TASK_BYTES))
+        self.size = 0
+        self._planned: DataFrame | None = None
+        self._first: dict[tuple[int, int], int] = {}
+        self._tasks, self._is_divided = 0, False
+
+    def plan(self) -> None:
+        """Have the stores opened and divided, a task each."""
+        from pyspark import StorageLevel
+        from pyspark.sql import functions
+
+        planned = tasks(self.spark, range(len(self.errands)), self._work.plan, _ROWS).persist(StorageLevel.DISK_ONLY)
+        counted = planned.groupBy("store", "kind").agg(functions.count("*"), functions.sum("size")).collect()
+        order = {_STRETCH: 0, _WHOLE: 1, _DONE: 2}  # what has to be finished first, then the large before the small
+        for store, kind, count, size in sorted(counted, key=lambda row: (order[row[1]], -row[3], row[0])):
+            self._first[store, kind] = self._tasks
+            self._tasks += count
+            self.size += size
+            self._is_divided = self._is_divided or kind == _STRETCH
+        self._planned = planned
+
+    def answers(self) -> list[tuple[Member, Opened]]:
+        """Have the stores read, and return what each has to say."""
+        from pyspark import StorageLevel
+
+        planned = self._planned
+        assert planned is not None, "plan() comes first"
+        before = self.spark.conf.get(_AT_ONCE)
+        self.spark.conf.set(_AT_ONCE, "16")  # rows hold what is known of whole stretches
+        try:
+            read = self._placed(planned).mapInArrow(self._read(), spark_schema(_ROWS))
+            if self._is_divided:
+                many = min(len(self.errands), _MOST_TASKS)
+                together = _by(read, many, "store").sortWithinPartitions("store", "number")
+                read = together.mapInArrow(_counted(self.spark, self._work.finish), spark_schema(_ROWS))
+            read = read.select("store", "content").persist(StorageLevel.DISK_ONLY)
+            read.count()  # all at once; then one after the other
+            found = _Answers()
+            for row in read.toLocalIterator():
+                found.add(int(row.store), bytes(row.content))
+            read.unpersist()
+        finally:
+            self.spark.conf.set(_AT_ONCE, before or "10000")
+            planned.unpersist()
+        return [(errand.member, _Kept(found, number)) for number, errand in enumerate(self.errands)]
+
+    def _placed(self, planned: DataFrame) -> DataFrame:
+        """Return what was planned with each stretch and each small store in a task of its own."""
+        first, most = self._first, max(min(self._tasks, _MOST_TASKS), 1)
+        schema = pa.schema([*_ROWS, ("slot", pa.int32())])
+
+        def slots(batches: Batches) -> Batches:
+            for batch in batches:
+                keys = zip(*(batch.column(name).to_pylist() for name in ("store", "kind", "number")), strict=True)
+                slot = pa.array([(first[store, kind] + number) % most for store, kind, number in keys], pa.int32())
+                yield pa.RecordBatch.from_arrays([*batch.columns, slot], schema=schema)
+
+        return _by(planned.mapInArrow(slots, spark_schema(schema)), most, "slot").select(*_ROWS.names)
+
+    def _read(self) -> Callable[[Batches], Batches]:
+        work = self._work
+
+        def read(batches: Batches) -> Batches:
+            for row in _rows(batches):
+                yield work.read(row).batch()
+
+        return _counted(self.spark, read)
+
+
+def _bytes(text: str) -> int:
+    """Return a size as settings of Spark have it: ``64m``, ``1g``.
+
+    Raises:
+        WrongUsage: it is none.
+    """
+    found = re.fullmatch(r"([1-9]\d*)([kmgt]?)(?:i?b)?", text.strip().lower())
+    if found is None:
+        raise WrongUsage("--spark-conf", f"{TASK_BYTES} cannot be {text}; give bytes, such as 64m or 1g.")
+    return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
+
+
+def _by(frame: DataFrame, count: int, column: str) -> DataFrame:
+    """Divide rows by a number, each number a task where this Spark can do that (4.1), else by its hash."""
+    if hasattr(frame, "repartitionById"):
+        return frame.repartitionById(count, column)
+    return frame.repartition(count, column)
+
+
+def _counted(spark: SparkSession, work: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
+    """Return work that reports what it has read."""
+    counted = counters(spark)
+
+    def run(batches: Batches) -> Batches:
+        taken()  # what a task left that was cancelled
+        for batch in work(batches):
+            yield batch
+            if counted is not None:
+                counted.add(taken())
+
+    return run
+
+
+# --- which stores ---------------------------------------------------------------------------------------
+
+
+def listed(spark: SparkSession, paths: Sequence[str], **more: Any) -> tuple[list[Member], list[str]]:
+    """Return the stores that paths name, as :func:`rmqctl.fleet.open_all` has them, looked at by executors.
+
+    Args:
+        more: as of :func:`rmqctl.inventory.members_of`.
+
+    Returns:
+        The stores, by paths that mean the same on every machine, and what is to be said of them.
+
+    Raises:
+        NotAStore, WrongUsage: as of :func:`rmqctl.inventory.members_of`.
+    """
+    members = [replace(one, path=",".join(map(_absolute, one.path.split(",")))) for one in members_of(paths, **more)]
+    members = [replace(one, commit_log=tuple(map(_absolute, one.commit_log))) for one in members]
+    free = [number for number, one in enumerate(members) if not one.facts and one.family in {None, "auto", "kafka"}]
+    brokers: dict[tuple[Any, ...], list[int]] = {}
+    if len(free) > 1:
+        known = sharing(spark)(_broker, [members[number] for number in free])
+        for number, broker in zip(free, known, strict=True):
+            if broker is not None:
+                brokers.setdefault(broker, []).append(number)
+    is_plain = not any(map(is_several, paths))
+    any_broker = is_plain or () in brokers  # a directory that names none may belong to each
+    alike = sorted(number for own in brokers.values() if any_broker or len(own) > 1 for number in own)
+    if len(alike) < 2:
+        return members, []
+    ((found, remarks),) = sharing(spark)(_Together(is_plain), [[members[number] for number in alike]])
+    places = dict(enumerate(members))
+    joined = iter(found)
+    one = next(joined)
+    for number in alike:
+        path = members[number].path
+        if one is not None and (one.path == path or one.path.startswith(f"{path},")):
+            places[number], one = one, next(joined, None)
+        else:
+            del places[number]
+    return list(places.values()), remarks
+
+
+def _absolute(path: str) -> str:
+    return path if is_url(path) else os.path.abspath(path)
+
+
+def _broker(member: Member) -> tuple[Any, ...] | None:
+    """Return the ids of cluster and node of log directories of Kafka, () where they name none; None of other stores."""
+    try:
+        store = member.open()
+        if store.family != "kafka" or store.selection:
+            return None
+        ids = {(one.cluster_id, one.node_id) for one in cast(Any, store).replicas.identities if one is not None}
+    except (RmqctlError, OSError):
+        return None
+    return tuple(sorted(ids, key=repr))
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    is_plain: bool
+
+    def __call__(self, members: list[Member]) -> tuple[list[Member], list[str]]:
+        opened, remarks = opened_together(members, is_plain=self.is_plain)
+        return [member for member, _ in opened], remarks
+
+
+def errands_of(
+    a: Sequence[Member], b: Sequence[Member], question: Callable[[Store], Question[Any]]
+) -> tuple[list[Pair], list[Errand]]:
+    """Return two sets of stores in pairs, and the errands of those that A has, in the same order."""
+    pairs = paired(a, b)
+    return pairs, [Errand(pair.member, question, pair.b or pair.error) for pair in pairs if pair.a is not None]
