@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqctl.kafka.directory.releases import KNOWN as KAFKA
 from rmqctl.release import Release
 from rmqctl.rocketmq.recovery.rules import RecoveryRules
+from rmqctl.rocketmq.state.releases import FIRST_PATCH
 from rmqctl.rocketmq.state.releases import KNOWN as ROCKETMQ
 
 ROOT = Path(__file__).parents[1]
@@ -70,7 +71,11 @@ def page() -> str:
 
 def families() -> list[list[Release]]:
     """Releases of RocketMQ in order, those that follow each other and start alike together."""
-    known = [Release(*series, patch) for series, newest in sorted(ROCKETMQ.items()) for patch in range(newest + 1)]
+    known = [
+        Release(*series, patch)
+        for series, newest in sorted(ROCKETMQ.items())
+        for patch in range(FIRST_PATCH.get(series, 0), newest + 1)
+    ]
     same = groupby(known, key=lambda release: replace(RecoveryRules.of(release), release=known[0]))
     return [list(group) for _, group in same]
 

@@ -169,7 +169,7 @@ def known_releases(family: str | None = None) -> list[str]:
         f"{major}.{minor}.{patch}"
         for module in modules
         for (major, minor), newest in module.releases().items()
-        for patch in range(newest + 1)
+        for patch in range(module.first_patches().get((major, minor), 0), newest + 1)
     ]
 
 

@@ -177,6 +177,11 @@ def releases() -> Mapping[tuple[int, int], int]:
     return KNOWN
 
 
+def first_patches() -> Mapping[tuple[int, int], int]:
+    """Return the first patch of each series of which not all up to the newest are known: of none."""
+    return {}
+
+
 def damages() -> list[Row]:
     """List the kinds of damage that :func:`produce` makes on purpose."""
     from rmqctl.kafka.verbs import producing

@@ -54,6 +54,13 @@ def releases() -> Mapping[tuple[int, int], int]:
     return KNOWN
 
 
+def first_patches() -> Mapping[tuple[int, int], int]:
+    """Return the first patch of each series of which not all up to the newest are known."""
+    from rmqctl.rocketmq.state.releases import FIRST_PATCH
+
+    return FIRST_PATCH
+
+
 class _Family:
     """What all of RocketMQ is called, and which releases of it are known."""
 
@@ -62,7 +69,7 @@ class _Family:
     def known(self, release: Release | None) -> Release | None:
         if release is None:
             return None
-        return release.among(releases(), "RocketMQ")
+        return release.among(releases(), "RocketMQ", first_patches())
 
 
 class RocketMQFile(_Family, LoneFile):

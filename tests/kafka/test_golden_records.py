@@ -19,6 +19,12 @@ from rmqctl.kafka.tables.columns import RECORD_SCHEMA, Place, chosen_schema, row
 from tests.kafka.golden_records_helpers import truth_by_file
 
 
+@pytest.fixture(params=[*golden.KAFKA_NAMES, *golden.KAFKA_UNPRINTED])
+def golden_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 def blocks(name: str, file: str, window: int = WINDOW) -> list[Block]:
     found = [block.copy() for block in scan(LocalFile(golden.pristine(name) / file, file), Extent(file), window)]
     assert all(gap.why == "zero-tail" for block in found for gap in block.gaps)

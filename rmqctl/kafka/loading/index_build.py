@@ -24,6 +24,7 @@ class IndexBuilder:
     Attributes:
         offsets, positions: entries of the offset index: absolute last offset and position of a batch.
         times: entries of the time index: largest timestamp so far in ms, absolute last offset of its batch.
+        times_before: entries that the time index had when it was last asked to take one, before the end.
     """
 
     def __init__(self, base: int, interval: int) -> None:
@@ -31,6 +32,7 @@ class IndexBuilder:
         self.offsets: list[int] = []
         self.positions: list[int] = []
         self.times: list[tuple[int, int]] = []
+        self.times_before = 0
         self._indexed = 0
         self._largest = (-1, -1)
 
@@ -70,6 +72,7 @@ class IndexBuilder:
                     raise OffsetNotIncreasing
                 self.offsets.append(offset)
                 self.positions.append(place)
+                self.times_before = len(self.times)
                 self._time(time, of)
         self._largest = int(running[-1]), int(last[holder[-1]]) if holder[-1] >= 0 else self._largest[1]
 
@@ -94,6 +97,8 @@ class IndexBuilder:
         """Add the entries of the time index whose time is larger than all before; the times never fall."""
         higher = times > np.append(self.times[-1][0] if self.times else -1, times[:-1])
         self.times += zip(times[higher].tolist(), offsets[higher].tolist(), strict=True)
+        if len(times):
+            self.times_before = len(self.times) - int(higher[-1])
 
     def finish(self) -> None:
         """Add the last entry of the time index, as for a segment that is closed.
@@ -108,6 +113,18 @@ class IndexBuilder:
             raise OffsetNotIncreasing
         if time > (self.times[-1][0] if self.times else -1):
             self.times.append((time, offset))
+
+    def overfull(self, room: int) -> str:
+        """Return which index was to take an entry when it was full, its ending; "" for none.
+
+        Of the time index the last slot is kept for the close of the segment (``TimeIndex.isFull``).
+
+        Args:
+            room: bytes of each index (``segment.index.bytes``).
+        """
+        if self.offsets and self.times_before >= room // TimeIndexEntry.sizeof() - 1:
+            return ".timeindex"
+        return ".index" if len(self.offsets) > room // OffsetIndexEntry.sizeof() else ""
 
     def offset_index(self) -> bytes:
         """Return the entries of the ``.index`` file, without padding."""

@@ -29,6 +29,8 @@ T = TypeVar("T")
 _BASE = header_plan().runs[0].only("base_offset")
 _BY_BASE_SINCE = Release(4, 1, 0)
 """The first release that looks for an offset by the base offsets of batches."""
+_WHOLE_VERSION_SINCE = Release(4, 4, 0)
+"""The first release that reads both bytes of the version of an aborted transaction (``AbortedTxn``)."""
 INDEX_ENDINGS = (".index", ".timeindex", ".txnindex")
 
 
@@ -176,6 +178,7 @@ class _Loader:
             try:
                 return step()
             except _Overflow as overflow:
+                self.segments.pop(overflow.segment.base, None)  # none of the new ones may begin there
                 for made in _split(overflow.segment):
                     self.segments[made.base] = made
                 self.producers.remove(overflow.segment.base)
@@ -209,7 +212,7 @@ class _Loader:
         """Whether an aborted transaction ends below the segment.
 
         Raises:
-            StartFails: the first byte of a version is above 0, which is all of it that brokers look at.
+            StartFails: a version is not 0; up to 4.3 brokers look at its first byte alone.
         """
         name = segment.name(".txnindex")
         if name not in self.files:
@@ -217,8 +220,9 @@ class _Loader:
         with closing(self.files.open(name)) as source:
             index = read_txn_index(source)
         for version, last in zip(index["version"].tolist(), index["last_offset"].tolist(), strict=True):
-            if version >> 8 > 0:
-                raise StartFails(f"unexpected aborted transaction version {version >> 8} in transaction index {name}")
+            seen = version if self.settings.release >= _WHOLE_VERSION_SINCE else max(version >> 8, 0)
+            if seen:
+                raise StartFails(f"unexpected aborted transaction version {seen} in transaction index {name}")
             if last < segment.base:
                 return True
         return False
@@ -237,12 +241,23 @@ class _Loader:
                 raise StartFails(f"{segment.log} has an offset below its base offset, and cannot be split") from error
             raise _Overflow(segment) from error
         except OffsetNotIncreasing as error:
+            self._need_room(recovery)
             raise _Emptied(recovery) from error
+        self._need_room(recovery)
         self._note(recovery)
         if recovery.stop is None and not cut:
             self.found.largest_bases[segment.base] = recovery.largest_base
         producers.take_snapshot()
         return cut
+
+    def _need_room(self, recovery: SegmentRecovery) -> None:
+        """Hold the indexes that were made to the room that they have: nothing catches what a full one throws."""
+        segment, room = recovery.segment, recovery.segment.room()
+        if ending := recovery.indexes.overfull(room):
+            raise StartFails(
+                f"{segment.name(ending)} would have to take more entries than fit into the {room} bytes that "
+                "segment.index.bytes gives it"
+            )
 
     def _note(self, recovery: SegmentRecovery) -> None:
         if recovery.stop is not None and self.found.stopped_by is None:

@@ -124,7 +124,7 @@ class Dispatcher:
 
     def __init__(self, rules: DispatchRules, wanted: Wanted | None = None) -> None:
         self.rules, self.wanted = rules, wanted or Wanted()
-        self._ids, self._hashes, self._numbers = TextIds(), KeyHashes(), KeyNumbers()
+        self._ids, self._hashes, self._numbers = TextIds(), KeyHashes(early=self.rules.is_3), KeyNumbers()
         self._done = Dispatched()
         self._queued: list[_Queued] = []
         self._indexed: list[IndexColumns] = []

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from formats.rocketmq.message import ROLLBACK, TRANSACTION
+from formats.rocketmq.message import COMMIT, ROLLBACK, TRANSACTION
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC, delivery_time, parse_delay_levels
 from formats.text import java_hash
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
@@ -244,9 +244,14 @@ class KeyColumns:
 
 
 class KeyHashes:
-    """Hashes of keys, with the hash of each topic kept."""
+    """Hashes of keys, with the hash of each topic kept.
 
-    def __init__(self) -> None:
+    Args:
+        early: as 3.x, which makes no entry of UNIQ_KEY and none for a transaction that is committed.
+    """
+
+    def __init__(self, *, early: bool = False) -> None:
+        self._early = early
         self._prefix: list[int] = []
         self._tag_prefix: list[int] = []
 
@@ -260,6 +265,8 @@ class KeyHashes:
         unique, keys = pairs.named(b"UNIQ_KEY"), pairs.named(b"KEYS")
         parts = _parts(keys)
         prefix, is_ascii = np.array(self._prefix, np.uint32), pairs.data.max(initial=0) < _FIRST_HIGH
+        if self._early:
+            unique = unique.take(np.zeros(len(unique), bool))
         columns = [_joined(one, topics, prefix, is_ascii) for one in (unique, parts)]
         owners = [unique.owner, parts.owner]
         if tags:
@@ -267,19 +274,26 @@ class KeyHashes:
             columns.append(_joined(labels, topics, np.array(self._tag_prefix, np.uint32), is_ascii))
             owners.append(labels.owner)
         owner, hashes, tag = _in_turn(owners, columns)
-        rolled_back = (block["sys_flag"] & TRANSACTION) == ROLLBACK
-        if rolled_back.any():
-            kept = ~rolled_back[owner]
+        left_out = self._left_out(block)
+        if left_out.any():
+            kept = ~left_out[owner]
             owner, hashes, tag = owner[kept], hashes[kept], tag[kept]
         return KeyColumns(owner, index_hashes(hashes), tag)
 
     def counts(self, block: Block, pairs: Pairs, *, tags: bool = True) -> npt.NDArray[np.int32]:
         """How many entries each record has, shape (n,): the same without the work of hashing."""
-        owners = [pairs.named(b"UNIQ_KEY").owner, _parts(pairs.named(b"KEYS")).owner]
+        owners = [_parts(pairs.named(b"KEYS")).owner]
+        owners += [] if self._early else [pairs.named(b"UNIQ_KEY").owner]
         owners += [pairs.named(b"TAGS").owner] if tags else []
         found = np.bincount(np.concatenate(owners), minlength=len(block)).astype(np.int32)
-        found[(block["sys_flag"] & TRANSACTION) == ROLLBACK] = 0
+        found[self._left_out(block)] = 0
         return found
+
+    def _left_out(self, block: Block) -> npt.NDArray[np.bool_]:
+        """Which records have no entry, whatever keys they have."""
+        kind = block["sys_flag"] & TRANSACTION
+        found: npt.NDArray[np.bool_] = kind == ROLLBACK
+        return found | (kind == COMMIT) if self._early else found
 
     def _learn(self, names: list[bytes]) -> None:
         for name in names[len(self._prefix) :]:

@@ -111,6 +111,9 @@ def _delay(queue: Queue, log: LogReader) -> int | None:
 _MOST_LEVELS = 64
 """More delay levels than any broker is set to."""
 LMQ_PREFIX = b"%LMQ%"
+FIRST_APACHE = Release(4, 0, 0)
+_SLACK = 999
+"""Less than the shortest delay that a level can have, ms."""
 _RETRY_PREFIX, _SYSTEM_PREFIX = b"%RETRY%", b"rmq_sys_"
 _SLOTS_COUNTED, _STRICT_PROPERTIES = Release(4, 7, 1), Release(4, 9, 0)
 _MULTI_DISPATCH, _TOPIC_TESTED, _TAG_ENTRIES = Release(4, 9, 3), Release(5, 0, 0), Release(5, 4, 0)
@@ -160,6 +163,20 @@ class DispatchRules:
     def counts_slots(self) -> bool:
         """Whether the header's hashSlotCount counts slots in use (4.7.1 and later) or entries."""
         return self.release >= _SLOTS_COUNTED
+
+    @property
+    def is_3(self) -> bool:
+        """Whether it is a broker of com.alibaba: it dispatches when a message is put, and indexes less."""
+        return self.release < FIRST_APACHE
+
+    @property
+    def delay_slack(self) -> int:
+        """By how many ms the delivery time in a unit may be another than the record says.
+
+        ``CommitLog.putMessage`` of 3.x computes it from the time before it waits for the lock; what is restored when a
+        broker starts is exact.
+        """
+        return _SLACK if self.is_3 else 0
 
     @property
     def tag_entries(self) -> bool:
@@ -322,7 +339,7 @@ def key_hashes(topic: bytes, properties: Properties, rules: DispatchRules) -> tu
     """Hashes of the index entries of a record in order: UNIQ_KEY, each part of KEYS, tags (spec 4.2, 4.3)."""
     name = _text(topic)
     parts = [p for p in properties.get(b"KEYS", b"").split(b" ") if p]
-    if b"UNIQ_KEY" in properties:
+    if b"UNIQ_KEY" in properties and not rules.is_3:
         parts.insert(0, properties[b"UNIQ_KEY"])
     hashes = [key_hash(index_key(name, _text(part))) for part in parts]
     tags = properties.get(b"TAGS", b"")

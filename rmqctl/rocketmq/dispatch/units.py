@@ -49,6 +49,7 @@ class QueueState:
         max_physical: physical offset after the record of the last unit; -1 initially.
         first: queue offset of the first message, as far as a start and what was put since show: a queue that had no
             file begins after its filler, which the next start no longer knows.
+        skips_repeated: a unit that belongs before the end is left out; 3.x appends it.
     """
 
     file_size: int
@@ -56,6 +57,7 @@ class QueueState:
     end: int = 0
     max_physical: int = -1
     first: int = 0
+    skips_repeated: bool = True
 
     @property
     def next_offset(self) -> int:
@@ -64,20 +66,24 @@ class QueueState:
 
     def put(self, physical: int, size: int, tags_code: int, queue_offset: int) -> Appended | None:
         """Append the unit of one record; None where the broker ignores it as present or repeated."""
-        if physical + size <= self.max_physical:
+        if self._is_present(physical, size):
             return None
         blank = self._open(queue_offset)
         expected = queue_offset * UNIT_SIZE
-        if queue_offset and expected < self.end + len(blank):
+        if queue_offset and expected < self.end + len(blank) and self.skips_repeated:
             return None
         position = self.end
         self.max_physical = physical + size
         self.end += len(blank) + UNIT_SIZE
         return Appended(position, blank + _UNIT.pack(physical, size, tags_code))
 
+    def _is_present(self, physical: Any, size: Any) -> Any:
+        """Whether a record has a unit already; 3.x asks where it begins, later ones where it ends."""
+        return physical + size <= self.max_physical if self.skips_repeated else physical < self.max_physical
+
     def put_many(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> list[Appended]:
         """Append the units of records in log order, shape (n,) each; in one piece where nothing is out of order."""
-        new = physical + size > self.max_physical
+        new = ~np.asarray(self._is_present(physical, size))
         if not new.any():
             return []
         keep = slice(int(np.argmax(new)), None)
@@ -118,7 +124,8 @@ class QueueState:
     def _all_appended(self, ends: Ints, offsets: Ints, first: int) -> bool:
         """Whether none of the rows is left out, if the first of them is appended at byte ``first``."""
         placed = -(-first // UNIT_SIZE) + np.arange(len(ends))
-        return bool(((offsets >= placed) | (offsets == 0)).all() and (ends[1:] > ends[:-1]).all())
+        in_order = not self.skips_repeated or ((offsets >= placed) | (offsets == 0)).all()
+        return bool(in_order and (ends[1:] > ends[:-1]).all())
 
     def _one_by_one(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> list[Appended]:
         rows = zip(*(c.tolist() for c in (physical, size, tags_code, queue_offset)), strict=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.files.tree import Entry
 from rmqctl.rocketmq.dispatch.dispatched import Key
@@ -183,6 +184,7 @@ class QueueComparison:
     Args:
         log_begin, log_end: physical offsets of the first byte of the log and after its last record.
         looks_for_first: find the first record without a unit in files that are missing, too.
+        delay_slack: see `rmqctl.rocketmq.dispatch.rules.DispatchRules`.
     """
 
     store: RocketMQStore
@@ -190,6 +192,7 @@ class QueueComparison:
     log_begin: int
     log_end: int
     looks_for_first: bool = False
+    delay_slack: int = 0
 
     def changes(self, kinds: tuple[str, ...], topics: frozenset[bytes] | None) -> Iterator[FileDifference]:
         """One change for each file that is there or was built, by name."""
@@ -292,6 +295,8 @@ class QueueComparison:
             for at, many in written(old, new, CHUNK_UNITS, dtype.itemsize):
                 a, b = (units_at(s, at, many, dtype) for s in (old, new))
                 rows = different(a, b)
+                if self.delay_slack and file.name.startswith(f"{QUEUES}/{SCHEDULE_TOPIC}/"):
+                    rows = rows[~self._is_as_due(a[rows], b[rows])]
                 past = self._is_expired(a[rows], b[rows])
                 found.expired += int(np.count_nonzero(past))
                 found.add(at, rows[~past], a, b)
@@ -303,6 +308,13 @@ class QueueComparison:
             return FileDifference(file.name, Change.EQUAL, why, staged)
         place = found.first * dtype.itemsize
         return FileDifference(file.name, Change.REPLACE, found.why(), staged, place, found.count, found.undispatched)
+
+    def _is_as_due(self, old: npt.NDArray[np.void], new: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+        """Units of the same record whose delivery times are as near as a broker of the release may leave them."""
+        same = (old["physical_offset"] == new["physical_offset"]) & (old["size"] == new["size"])
+        apart = np.abs(old["tags_code"].astype(np.int64) - new["tags_code"].astype(np.int64))
+        found: npt.NDArray[np.bool_] = same & (apart <= self.delay_slack)
+        return found
 
     def _is_expired(self, old: npt.NDArray[np.void], new: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
         """Units whose record is before the log, where only filler could be built."""

@@ -295,7 +295,9 @@ class Rebuild:
     def _changes(self, found: Rebuilt) -> Iterator[FileDifference]:
         begin = self.store.log_files[0].base if self.store.log_files else 0
         if self.options.queues or self.options.checkpoint:
-            queues = QueueComparison(self.store, found.built, begin, found.built.end, self.options.checkpoint)
+            queues = QueueComparison(
+                self.store, found.built, begin, found.built.end, self.options.checkpoint, self.rules.delay_slack
+            )
             yield from queues.changes(KINDS, self.options.topics)
             if self.store.is_rocksdb:
                 yield from rocksdb_changes(self.store, found.built, begin, self.options.topics)

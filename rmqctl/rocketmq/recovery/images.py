@@ -114,8 +114,8 @@ class QueueImage:
     dtype: np.dtype[np.void] = UNIT
     valid: Callable[[Units], npt.NDArray[np.bool_]] = staticmethod(is_valid)
 
-    def __init__(self, key: Key, files: list[StoreFile], file_size: int) -> None:
-        self.key, self.file_size = key, file_size
+    def __init__(self, key: Key, files: list[StoreFile], file_size: int, *, skips_repeated: bool = True) -> None:
+        self.key, self.file_size, self.skips_repeated = key, file_size, skips_repeated
         self.files = [FileImage(f.base, f.size, f.size, f) for f in files]
         self.max_physical, self.min_logic = -1, 0
         self.removed: list[StoreFile] = []
@@ -214,8 +214,8 @@ class QueueImage:
 
     def _put(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> None:
         begin = self.files[0].base if self.files else -1
-        state = QueueState(self.file_size, begin, self.end, self.max_physical)
-        present = physical + size <= self.max_physical
+        state = QueueState(self.file_size, begin, self.end, self.max_physical, skips_repeated=self.skips_repeated)
+        present = physical + size <= self.max_physical if self.skips_repeated else physical < self.max_physical
         if present.all():
             return
         new = slice(int(np.argmin(present)), None)

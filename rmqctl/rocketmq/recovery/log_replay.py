@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -29,6 +29,8 @@ from rmqctl.rocketmq.store.files import StoreFile
 
 _NUMBER_DIGITS = 19
 _LARGEST_HEAD = 256
+_LARGEST_TEXTS = (1 << 15) + (1 << 7)
+"""Topic and properties after the body."""
 
 
 class Verdict(StrEnum):
@@ -36,6 +38,7 @@ class Verdict(StrEnum):
 
     RECORD = "record"
     END_OF_FILE = "end of file"
+    PASSED = "passed over"
     BAD = "bad"
     BAD_SIZE = "bad size"
 
@@ -91,7 +94,8 @@ def check_at(source: ByteSource, position: int, end: int, rules: RecoveryRules, 
     """Judge the record at a position of a file that ends at ``end``, reading no more of it than the broker would."""
     head = source.read_at(position, min(end - position, 8))
     total = total_size_of(head) if len(head) == 8 else 0
-    wanted = min(end - position, 3 * max(total, 0) + _LARGEST_HEAD)
+    texts = 3 * max(total, 0) if rules.holds_length else rules.room + _LARGEST_TEXTS
+    wanted = min(end - position, texts + _LARGEST_HEAD)
     return check_message(memoryview(source.read_at(position, wanted)), rules, end - position, body=body)
 
 
@@ -120,9 +124,9 @@ def _check(reader: _Reader, rules: RecoveryRules, *, body: bool) -> Checked:
         return Checked(Verdict.END_OF_FILE, consumed=reader.at)
     if magic != Magic.MESSAGE_V1 and not (magic == Magic.MESSAGE_V2 and rules.known_v2):
         raise _Underflow(f"MAGICCODE is 0x{magic & 0xFFFFFFFF:08X}, none that {rules.release} knows")
-    if total < 0:
+    if total < 0 and rules.holds_length:
         raise _Underflow(f"TOTALSIZE is {total}")
-    reader.room = total
+    reader.room = rules.room or total
     return _fields(reader, rules, total, body=body, wide=magic == Magic.MESSAGE_V2)
 
 
@@ -140,10 +144,23 @@ def _fields(reader: _Reader, rules: RecoveryRules, total: int, *, body: bool, wi
     size = reader.number(">h")
     if size > 0:
         _check_properties(bytes(reader.take(size)), topic, rules)
+    if not rules.holds_length:
+        return _counted(total, reader.at)
     if reader.at != total:
         reason = f"TOTALSIZE is {total}, but the lengths inside add up to {reader.at}"
         return Checked(Verdict.BAD_SIZE if total > 0 else Verdict.BAD, max(total, 0), reader.at, reason)
     return Checked(Verdict.RECORD, total, reader.at)
+
+
+def _counted(total: int, consumed: int) -> Checked:
+    """Return what 3.x makes of a record that can be read, whatever TOTALSIZE says (``recoverNormally``)."""
+    if total > 0:
+        return Checked(Verdict.RECORD, total, consumed)
+    if total == 0:
+        return Checked(Verdict.END_OF_FILE, consumed=consumed)
+    if total == -1:
+        return Checked(Verdict.BAD, consumed=consumed, reason="TOTALSIZE is -1")
+    return Checked(Verdict.PASSED, consumed=consumed)
 
 
 def _body(reader: _Reader, stored_crc: int, *, check: bool) -> None:
@@ -309,6 +326,7 @@ class LogWalk:
     Attributes:
         index: number of the file in the list.
         position: byte of that file after the last record.
+        drift: how many bytes the broker counts more than it has read of that file.
         records: records met; last: physical offset of the last of them, -1 before the first.
         stopped: what ended the walk; None where the files ran out.
     """
@@ -317,6 +335,7 @@ class LogWalk:
     position: int = 0
     records: int = 0
     last: int = -1
+    drift: int = 0
     stopped: Checked | None = None
     files: list[str] = field(default_factory=list)
 
@@ -346,7 +365,7 @@ def replay_log(
             return
         if walk.index + 1 >= len(files):
             return
-        walk.index, walk.position, walk.stopped = walk.index + 1, 0, None
+        walk.index, walk.position, walk.drift, walk.stopped = walk.index + 1, 0, 0, None
 
 
 class _FileReplay:
@@ -394,7 +413,13 @@ class _FileReplay:
         at = self.walk.position
         checked = check_at(self.source, at, self.end, self.rules, body=self.body)
         if checked.verdict is Verdict.RECORD:
-            yield self._note(_single(self.source.read_at(at, checked.size), self.file, at, self.rules))
+            block = self._note(_single(self.source.read_at(at, checked.consumed), self.file, at, self.rules))
+            if checked.size != checked.consumed:
+                self.walk.drift += checked.size - checked.consumed
+                block = replace(block, total_size=block.total_size * 0 + checked.size)
+            yield block
+        elif checked.verdict is Verdict.PASSED:
+            self.walk.position, self.walk.drift = at + checked.consumed, self.walk.drift - checked.consumed
         else:
             self.walk.stopped = checked
 

@@ -50,7 +50,7 @@ from rmqctl.rocketmq.recovery.proof import (
     proofs,
     stop_finding,
 )
-from rmqctl.rocketmq.recovery.rules import Loaded, LoadFailure, RecoveryRules, load_store, unknown_topics
+from rmqctl.rocketmq.recovery.rules import Loaded, LoadFailure, QueueCut, RecoveryRules, load_store, unknown_topics
 from rmqctl.rocketmq.state.config import read_checkpoint
 from rmqctl.rocketmq.state.parts import as_read_by, unread_parts
 from rmqctl.rocketmq.state.releases import release_range
@@ -254,7 +254,7 @@ class Replay:
             return RocksQueueImage(key)
         if key[0] == BATCH_QUEUES:
             return BatchQueueImage(key, files, self.geometry.batch_queue_file_size)
-        return QueueImage(key, files, self.geometry.queue_file_size)
+        return QueueImage(key, files, self.geometry.queue_file_size, skips_repeated=self.rules.skips_repeated)
 
     def _queues_end(self) -> int:
         """``getMaxPhyOffsetInConsumeQueue``."""
@@ -267,8 +267,9 @@ class Replay:
         light_end = self.database_end if self.store.has_light_database else None
         if not files:
             self.result.missing = missing_log(self.store)
-            for image in self.images.values():
-                image.destroy()
+            if self.rules.queue_cut is QueueCut.WHEN_AHEAD or not self.result.normal:
+                for image in self.images.values():
+                    image.destroy()
             return
         settings = self.store.settings
         index_safe = flag(settings, "messageIndexSafe", default=False) and flag(
@@ -377,10 +378,11 @@ class Replay:
 
     def _cut(self, files: list[StoreFile], walk: LogWalk, queues_end: int) -> None:
         """``truncateDirtyFiles`` and ``truncateDirtyLogicFiles``."""
-        end = files[walk.index].base + walk.position
+        end = files[walk.index].base + walk.position + walk.drift
         self.result.log_cut, self.result.scanned_files = end, walk.files
         self.result.stopped_by = stop_finding(files[walk.index], walk)
-        if queues_end >= end:
+        is_ahead = queues_end >= end if self.rules.queue_cut is QueueCut.WHEN_AHEAD else not self.result.normal
+        if is_ahead:
             for image in self.images.values():
                 image.truncate(end)
 

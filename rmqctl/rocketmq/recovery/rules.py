@@ -36,6 +36,13 @@ class ScanStart(StrEnum):
     LOGICS_OFFSET = "last file whose first record is sound and lies at or before the checkpoint's logics offset"
 
 
+class QueueCut(StrEnum):
+    """When a recovery cuts the queues to the end of the log (``truncateDirtyLogicFiles``)."""
+
+    AFTER_CRASH = "after a crash, always"
+    WHEN_AHEAD = "where a queue knows of a later record"
+
+
 class WrongLength(StrEnum):
     """What a file of the wrong length does to the load (``MappedFileQueue.load``)."""
 
@@ -52,6 +59,12 @@ class RecoveryRules:
         normal_start, abnormal_start: after a clean exit, after a crash.
         dispatches_after_queues: ``recoverNormally`` dispatches records that lie after the end of the queues.
         max_files: files that the search for the start looks at; 0: all.
+        queue_cut: see :class:`QueueCut`.
+        holds_length: TOTALSIZE has to be what the lengths inside add up to. Releases before read on after what they
+            have read, and count TOTALSIZE (``checkMessageAndReturnSize``).
+        room: bytes of the array that texts are read into; 0: TOTALSIZE.
+        skips_foreign_queues: a queue directory whose name is no number is passed over.
+        skips_repeated: a unit whose queue offset lies before the end of the queue is not appended again.
         cuts_late: whether queues are cut is decided after dispatch (True) or before it.
         reput_from_queues: start() dispatches from the end of the queues and waits for the end of the log.
         precheck: lengths are compared with the file before a record is read (``checkMessageAndReturnSize``).
@@ -80,6 +93,11 @@ class RecoveryRules:
     known_v6: bool
     minimum_5: bool
     batch_queues: bool
+    queue_cut: QueueCut
+    holds_length: bool
+    room: int
+    skips_foreign_queues: bool
+    skips_repeated: bool
 
     @classmethod
     def of(cls, release: Release) -> RecoveryRules:
@@ -105,7 +123,17 @@ class RecoveryRules:
             known_v6=release >= (4, 6, 0),
             minimum_5=release >= (5, 0, 0),
             batch_queues=release >= (5, 0, 0),
+            queue_cut=QueueCut.WHEN_AHEAD if release >= _APACHE else QueueCut.AFTER_CRASH,
+            holds_length=release >= _APACHE,
+            room=0 if release >= _APACHE else _ITEM_ROOM,
+            skips_foreign_queues=release >= _APACHE,
+            skips_repeated=release >= _APACHE,
         )
+
+
+_APACHE = (4, 0, 0)
+_ITEM_ROOM = 524_288 + 8
+"""``maxMessageSize`` and the smallest blank: ``DefaultAppendMessageCallback.msgStoreItemMemory`` of 3.x."""
 
 
 FAMILIES: tuple[Release, ...] = (
@@ -137,13 +165,13 @@ def _by(release: Release, *steps: object) -> ScanStart:
 
 _NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _STOPPING_CONFIG = (
-    ("topics.json", Release(4, 0, 0)),
+    ("topics.json", Release(3, 0, 0)),
     ("topicQueueMapping.json", Release(5, 0, 0)),
-    ("consumerOffset.json", Release(4, 0, 0)),
-    ("subscriptionGroup.json", Release(4, 0, 0)),
+    ("consumerOffset.json", Release(3, 0, 0)),
+    ("subscriptionGroup.json", Release(3, 0, 0)),
     ("consumerFilter.json", Release(4, 0, 0)),
     ("consumerOrderInfo.json", Release(5, 0, 0)),
-    ("delayOffset.json", Release(4, 0, 0)),
+    ("delayOffset.json", Release(3, 0, 0)),
 )
 """Files whose load ends the start where it fails, and since when (``BrokerController.initialize``)."""
 _TIMER_CONFIG, _TIMERS = "timermetrics", Release(5, 0, 0)
@@ -215,6 +243,8 @@ def _load_queues(store: RocketMQStore, kind: str, size: int, rules: RecoveryRule
             continue
         for queue in store.tree.entries(topic.path, sizes=False):
             if not is_queue_id(queue.name):
+                if not rules.skips_foreign_queues:
+                    raise LoadFailure(f"{queue.path}: its name is no queue id")
                 continue
             entries = store.tree.entries(queue.path) if queue.is_directory else []
             ordered = sorted(((e.path, e, store.tree) for e in entries), key=lambda item: item[1].name)

@@ -164,15 +164,20 @@ def index_evidence(store: RocketMQStore) -> Iterator[Evidence]:
 # --- which releases could have written a store ------------------------------------------------------
 
 
-OLDEST, NEWEST = Release(4, 4, 0), Release(5, 5, 0)
+OLDEST, NEWEST = Release(3, 2, 6), Release(5, 5, 0)
 KNOWN: Mapping[tuple[int, int], int] = {
-    (4, 4): 0, (4, 5): 2, (4, 6): 1, (4, 7): 1, (4, 8): 0, (4, 9): 8, (5, 0): 0, (5, 1): 4, (5, 2): 0, (5, 3): 4,
-    (5, 4): 0, (5, 5): 0,
+    (3, 2): 6, (4, 4): 0, (4, 5): 2, (4, 6): 1, (4, 7): 1, (4, 8): 0, (4, 9): 8, (5, 0): 0, (5, 1): 4, (5, 2): 0,
+    (5, 3): 4, (5, 4): 0, (5, 5): 0,
 }  # fmt: skip
 """The newest patch of each series whose rules are known."""
+FIRST_PATCH: Mapping[tuple[int, int], int] = {(3, 2): 6}
+"""The first patch of a series that is known, where that is not 0."""
 FIRST_WITH_EMPTY_BODIES = Release(5, 3, 2)
 """First release whose push consumers take messages without a body; those before fail on one and stop there."""
+_FIRST_APACHE = Release(4, 4, 0)
+"""The first release of Apache that is known here."""
 _PATHS = (
+    ("lock", _FIRST_APACHE),
     ("abort.bak", Release(5, 0, 0)),
     ("timerwheel", Release(5, 0, 0)),
     ("timerlog", Release(5, 0, 0)),
@@ -269,6 +274,11 @@ def _config(store: RocketMQStore) -> Iterator[Evidence]:
         except DecodeError:
             continue
         version = document.get("dataVersion") if isinstance(document, dict) else None
+        if isinstance(version, dict) and "timestatmp" in version:  # so spelt by com.alibaba.rocketmq alone
+            yield Evidence(f"config/{name} has a timestatmp", highest=OLDEST, weight=_MADE)
+            continue
+        if isinstance(version, dict) and "timestamp" in version:
+            yield Evidence(f"config/{name} has a timestamp", lowest=_FIRST_APACHE)
         if isinstance(version, dict) and "stateVersion" in version:
             yield Evidence(f"config/{name} has a stateVersion", lowest=Release(5, 0, 0))
         elif isinstance(version, dict):

@@ -106,8 +106,11 @@ def _compare(store: RocketMQStore, answer: Proposal, processes: int) -> None:
     from rmqctl.rocketmq.recovery import outcome
     from rmqctl.rocketmq.recovery.replay import recover as replay
     from rmqctl.rocketmq.recovery.rules import FAMILIES
+    from rmqctl.rocketmq.state.releases import release_range
 
-    starts = [replay(store, release, processes=processes) for release in FAMILIES]
+    newest = release_range(store).highest
+    compared = FAMILIES if newest >= FAMILIES[0] else (newest, *FAMILIES)
+    starts = [replay(store, release, processes=processes) for release in compared]
     rows = [outcome.comparison(start) for start in starts]
     answer.rows, answer.is_no = rows, not all(start.is_harmless for start in starts)
     empty = {key for key in ("undispatched", "lost_later") if not any(row[key] for row in rows)}

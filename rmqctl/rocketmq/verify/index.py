@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqctl.findings import Finding, Severity
+from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.keys import KeyColumns, KeyHashes
+from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.findings.derived import INDEX_COVERAGE, INDEX_ENTRY, INDEX_MISSING
 from rmqctl.rocketmq.index import IndexFile, index_files, is_written
 from rmqctl.rocketmq.log.block import Block, Ints
@@ -106,7 +108,7 @@ class IndexChecker:
         begin: int | None = None,
     ) -> None:
         self._partial, self._near = IndexPartial(), near
-        self._ids, self._keys = ids, KeyHashes()
+        self._ids, self._keys = ids, KeyHashes(early=DispatchRules(Release(*context.highest_release)).is_3)
         shape = IndexGeometry(geometry.index_slots, geometry.index_entries)
         files = [f for f in index_files(store, shape) if f.is_whole]
         sound = [f for f in files if f.count and not header_problem(f, unsettled=f is files[-1])]

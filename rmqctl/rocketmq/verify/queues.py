@@ -183,6 +183,8 @@ class QueueChecker:
         placed = (units["physical_offset"] == physical) & (units["size"] == size)
         stored = units["tags_code"].astype(np.int64)
         right = placed & (stored == codes)
+        if levels and self._rules.delay_slack:
+            right |= placed & np.isin(row, list(levels)) & (np.abs(stored - codes) <= self._rules.delay_slack)
         odd = np.flatnonzero(placed & ~right)
         if len(odd):
             right[odd[self._extended(block, topics, row[odd], stored[odd], codes[odd])]] = True
@@ -209,7 +211,8 @@ class QueueChecker:
                 for unit in units[written[:: -(-len(written) // _SAMPLE) or 1]]:
                     stored = log.store_timestamp(int(unit["physical_offset"]))
                     if stored is not None:
-                        yield int(unit["tags_code"]) - stored
+                        delay = int(unit["tags_code"]) - stored
+                        yield round(delay, -3) if self._rules.delay_slack else delay
 
     def _extended(self, block: Block, topics: Ints, row: Ints, stored: Ints, codes: Ints) -> Ints:
         """Which units carry the address of an extension unit, and the right one."""

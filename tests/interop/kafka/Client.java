@@ -52,6 +52,8 @@ public final class Client {
                     .getMethod("share", String.class, String[].class).invoke(null, server, asked);
             case "record" -> Class.forName("Recorder")
                     .getMethod("record", String.class, String[].class).invoke(null, server, asked);
+            case "make" -> Class.forName("MakeLogs")
+                    .getMethod("make", String.class, String[].class).invoke(null, server, asked);
             default -> throw new IllegalArgumentException(String.join(" ", asked));
         }
         OUT.flush();

@@ -27,6 +27,12 @@ ALL = 1 << 40
 IDS = {miss.id for miss in all_misses()}
 
 
+@pytest.fixture(params=[*golden.KAFKA_NAMES, *golden.KAFKA_UNPRINTED])
+def golden_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
 def logs(directory: LogDirectory) -> dict[str, PartitionLog]:
     checkpoints = Checkpoints(directory)

@@ -18,7 +18,7 @@ from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery, recover
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 
-RELEASES = ("3.9.2", "4.3.1")
+RELEASES = ("3.9.2", "4.3.1", "4.4.0")
 EPOCHS = "leader-epoch-checkpoint"
 TELLING = {
     "crash/none", "crash/crc-body-older-segment-no-recovery-point", "crash/last-batch-base-offset-2pow40",

@@ -85,7 +85,7 @@ def test_every_variant_has_a_row(release: str) -> None:
     assert set(table(release)) == {v["variant"] for v in golden.recovery_oracle(release)["variants"]}
 
 
-@pytest.mark.parametrize("name", golden.KAFKA_NAMES)
+@pytest.mark.parametrize("name", [*golden.KAFKA_NAMES, *golden.KAFKA_UNPRINTED])
 def test_nothing_normal_is_damage(name: str) -> None:
     assert {row for row in undamaged(name) if row[0] != "note"} == set()
 
