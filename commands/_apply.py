@@ -97,7 +97,16 @@ def propose(proposal: Proposal, manner: Manner, out: Output) -> None:
         if proposal.refusal is not None and manner.is_real:
             raise proposal.refusal
         _write(proposal, out, verbose=manner.verbose)
-        applied = None if proposal.plan is None else execute(proposal, manner)
+        settle(proposal, manner)
+
+
+def settle(proposal: Proposal, manner: Manner) -> None:
+    """Carry a proposal out that was shown, if that is wanted, and end with its exit status.
+
+    Raises:
+        SystemExit, RmqctlError: as of :func:`propose`.
+    """
+    applied = None if proposal.plan is None else execute(proposal, manner)
     if applied is None:
         finish(proposal)
     elif proposal.is_no_after or applied.complaints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,12 +32,23 @@ def plan_lines(plan: Plan, annotate: Annotate | None = None) -> Iterator[str]:
     """
     from rmqctl.repair.changes import preview
 
+    return preview_lines(preview(plan), annotate)
+
+
+def preview_lines(
+    files: Iterable[FilePreview], annotate: Annotate | None = None, *, most: int = _LINES
+) -> Iterator[str]:
+    """Lines as of :func:`plan_lines` of some files.
+
+    Args:
+        most: lines of hex of one field.
+    """
     screen = Screen.here()
-    for file in preview(plan):
+    for file in files:
         yield screen.style(f"{file.name}, {_sizes(file)}", "bold")
         for begin, end in file.stretches:
             for side, source in (("before", file.before), ("after", file.after)):
-                yield from _side(file.name, source, side, (begin, end), screen, annotate or _unannotated)
+                yield from _side(file.name, source, side, (begin, end), screen, annotate or _unannotated, most)
 
 
 def _unannotated(source: ByteSource, name: str, begin: int, end: int) -> Iterator[Annotation]:
@@ -47,7 +58,13 @@ def _unannotated(source: ByteSource, name: str, begin: int, end: int) -> Iterato
 
 
 def _side(
-    name: str, source: PlannedSource | None, side: str, stretch: tuple[int, int], screen: Screen, annotate: Annotate
+    name: str,
+    source: PlannedSource | None,
+    side: str,
+    stretch: tuple[int, int],
+    screen: Screen,
+    annotate: Annotate,
+    most: int,
 ) -> Iterator[str]:
     from rmqctl.hexview.rendering import render
 
@@ -58,7 +75,7 @@ def _side(
     yield screen.style(f"--- {side}, bytes {begin:,} to {end - 1:,}", "bold")
     stop = min(end, begin + SHOWN)
     shown = (_clipped(note, source, begin, stop) for note in annotate(source, name, begin, stop))
-    yield from render(shown, width=screen.width, colour=screen.colour, lines=_LINES)
+    yield from render(shown, width=screen.width, colour=screen.colour, lines=most)
     if stop < end:
         yield f"... {number_of(end - stop, 'byte')} more"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
 
 
-@click.command("bundle", cls=Command, usual="bodies max-size output")
+@click.command("bundle", cls=Command, usual="bodies max-size as-release output")
 @store_options
 @click.argument("archive", metavar="OUT.tar.zst", type=LocalPath())
 @click.option("--bodies", is_flag=True, help="Keep bodies, keys and values; default: filler stands for them.")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from commands import Command
@@ -11,8 +14,12 @@ from commands._complete import files, findings
 from commands._options import StoreOptions, output_option, store_options
 from commands._types import refuse
 
+if TYPE_CHECKING:
+    from rmqctl.answer import Proposal
+    from rmqctl.repair.edits import StepName
 
-@click.command("repair", cls=Command, usual="only skip from body-damage apply verbose all output")
+
+@click.command("repair", cls=Command, usual="only skip from interactive body-damage apply verbose all output")
 @store_options
 @click.option(
     "--only",
@@ -53,6 +60,12 @@ from commands._types import refuse
     help="Kafka: end this open transaction by an ABORT marker, such as orders-0:4000; repeatable.",
 )
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
+@click.option(
+    "-i",
+    "--interactive",
+    is_flag=True,
+    help="Ask about each step, with its bytes before and after; writes only with --apply.",
+)
 @apply_options
 @output_option("hex", folds="each of what is alike, not the first places and a count")
 def command(
@@ -64,6 +77,7 @@ def command(
     neutralize: tuple[int, ...],
     abort_transaction: tuple[str, ...],
     processes: int | None,
+    interactive: bool,
     manner: Manner,
     out: Output,
 ) -> None:
@@ -84,17 +98,31 @@ def command(
       rmqctl repair /data/kafka --from /mnt/broker2/kafka --from /mnt/broker3/kafka
     """
     _check_ids(only, skip)
-    proposal = store.open_silently().repair(
-        only=only,
-        skip=skip,
-        replicas=[StoreOptions(path, broker_conf=store.broker_conf).open_silently() for path in replicas],
-        body_damage=body_damage,
-        neutralize=neutralize,
-        processes=processes,
-        abort_transaction=abort_transaction,
-        intent=manner,
-    )
-    propose(proposal, manner, out)
+
+    def planned(
+        without: Collection[StepName] = (), accept: Collection[StepName] = (), further: Sequence[str] = ()
+    ) -> Proposal:
+        others = [*replicas, *further]
+        return store.open_silently().repair(
+            only=only,
+            skip=skip,
+            replicas=[StoreOptions(path, broker_conf=store.broker_conf).open_silently() for path in others],
+            body_damage=body_damage,
+            neutralize=neutralize,
+            processes=processes,
+            abort_transaction=abort_transaction,
+            intent=manner,
+            without=without,
+            accept=accept,
+        )
+
+    if not interactive:
+        propose(planned(), manner, out)
+        return
+    from commands._interactive import check_terminal, propose_step_by_step
+
+    check_terminal(out)
+    propose_step_by_step(lambda chosen: planned(chosen.without, chosen.accept, chosen.replicas), manner, out)
 
 
 def _check_ids(only: tuple[str, ...], skip: tuple[str, ...]) -> None:

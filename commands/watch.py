@@ -53,7 +53,7 @@ class Subset(click.ParamType[tuple[int, int]]):
         return int(match[1]), int(match[2])
 
 
-@click.command("watch", cls=Command, usual="rate every once state metrics output")
+@click.command("watch", cls=Command, usual="rate every once max-duration state metrics textfile output")
 @store_options_with_paths
 @click.option(
     "--rate", type=Rate(), default=50 << 20, show_default="50MiB/s", help="Read so many bytes a second; 0: any."

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from rmqctl.errors import RmqctlError, WrongUsage
-from rmqctl.notices import queue_of
+from rmqctl.notices import about_one, queue_of
 from rmqctl.text import listed, listed_names, number_of
 
 if TYPE_CHECKING:
@@ -381,7 +381,8 @@ def show_repair(
     """
     from rmqctl.repair.rendering import step_row
 
-    steps, left = found.plan.steps, found.left
+    rows = [finding.row() for finding in found.before]
+    steps, left = _with_about(found.plan.steps, rows), _with_about(found.left, rows)
     answer.plan = found.plan if steps else None
     answer.shown = replace(found.plan, steps=(*steps, *left))
     answer.rows = [step_row(step) for step in answer.shown.steps]
@@ -410,6 +411,25 @@ def show_repair(
     answer.is_no = answer.is_no_after or bool(steps)
     if steps and books is not None:
         answer.hold_to(books)
+
+
+def _with_about(steps: Iterable[Step], rows: Sequence[Row]) -> tuple[Step, ...]:
+    """Return steps with what they are about, as the findings say that they mend."""
+    from rmqctl.repair.edits import Overwrite
+
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["id"], row["file"]), []).append(row)
+
+    def about(step: Step) -> str:
+        here = found.get((step.id, step.file), [])
+        places = [edit.offset for edit in step.edits if isinstance(edit, Overwrite) and edit.file == step.file]
+        if not here or (len(here) > 1 and not places):
+            return ""
+        nearest = min(here, key=lambda row: abs(row["offset"] - places[0]) if places else 0)
+        return about_one(nearest) if nearest.get("topic") else ""
+
+    return tuple(replace(step, about=about(step)) for step in steps)
 
 
 _NAMED = 3

@@ -53,7 +53,8 @@ class FindingKind:
 
 
 _FACTS = (
-    "physical_offset", "topic", "queue_id", "queue_offset", "partition", "messages", "cause", "folded_under",
+    "physical_offset", "topic", "queue_id", "queue_offset", "partition", "base_offset", "last_offset", "messages",
+    "cause", "folded_under",
 )  # fmt: skip
 """What a finding may know, in the order of its row."""
 HEADER = ("kind", "id", "severity", "file", "offset", "size", *_FACTS, "message", "remedy")
@@ -74,6 +75,7 @@ class Finding:
         physical_offset: position in the commit log in bytes, where there is one.
         cause: what did it, one phrase, where that is seen.
         folded_under: id of the finding of the same cause that is to be looked at first.
+        base_offset, last_offset: Kafka: the offsets of the records in it.
         messages: how many messages or records it keeps from consumers or has destroyed, where that is known.
     """
 
@@ -91,6 +93,8 @@ class Finding:
     cause: str | None = None
     folded_under: str | None = None
     messages: int | None = None
+    base_offset: int | None = None
+    last_offset: int | None = None
 
     @property
     def level(self) -> Severity:

@@ -171,19 +171,26 @@ def queue_of(row: Row) -> str:
     return f"{row['topic']}-{row['partition']}" if "partition" in row else str(row["topic"])
 
 
+def about_one(row: Row) -> str:
+    """What one finding is about, in words of whoever uses the store: a queue and offsets, else its file."""
+    if not row.get("topic"):
+        return str(row["file"])
+    if "base_offset" in row and row["last_offset"] > row["base_offset"]:
+        return f"{queue_of(row)}, offsets {row['base_offset']:,} to {row['last_offset']:,}"
+    offset = row.get("queue_offset", row.get("base_offset"))
+    return queue_of(row) if offset is None else f"{queue_of(row)}, offset {offset:,}"
+
+
 def _about(alike: Alike) -> str:
-    """What findings are about, in words of whoever uses the store: topics and queues, else files."""
+    """What findings are about: topics and queues, else files."""
     row, places = alike.first[0], number_of(alike.count, "place")
     if alike.count == 1:
-        if not alike.topics:
-            return str(row["file"])
-        offset = row.get("queue_offset")
-        return queue_of(row) if offset is None else f"{queue_of(row)}, offset {offset}"
+        return about_one(row)
     if not alike.topics:
         return f"{places} in {row['file'] if len(alike.files) == 1 else number_of(len(alike.files), 'file')}"
     if len(alike.queues) == 1:
-        offsets = [one["queue_offset"] for one in alike.first if "queue_offset" in one]
-        after = f", from offset {min(offsets)} on" if offsets else ""
+        offsets = [one[key] for one in alike.first for key in ("queue_offset", "base_offset") if key in one]
+        after = f", from offset {min(offsets):,} on" if offsets else ""
         return f"{queue_of(row)}, {places}{after}"
     named = [f"{topic} {count:,}" for topic, count in alike.topics.most_common(_TOPICS)]
     others = len(alike.topics) - len(named)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from rmqctl.positions import Choice
     from rmqctl.release import Release
+    from rmqctl.repair.edits import StepName
     from rmqctl.store import LoneFile, Store
     from rmqctl.verification import LogPart
 
@@ -390,6 +391,8 @@ class Repair(Question[Proposal]):
     abort_transaction: tuple[str, ...] = field(default=(), metadata=kafka())
     processes: int | None = None
     intent: Intent = DRY_RUN
+    without: frozenset[StepName] = frozenset()
+    accept: frozenset[StepName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ with ``answer_`` before it. What a family does not have is refused here, with on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
     from rmqctl.repair import Applied
     from rmqctl.repair.books import Stretches
+    from rmqctl.repair.edits import StepName
     from rmqctl.tables import Tables
     from rmqctl.verification import LogPart
 
@@ -538,6 +539,8 @@ class Store(Asked):
         abort_transaction: Sequence[str] = (),
         processes: int | None = None,
         intent: Intent = DRY_RUN,
+        without: Collection[StepName] = (),
+        accept: Collection[StepName] = (),
     ) -> Proposal:
         """Plan how to mend what verify finds with the least loss.
 
@@ -547,6 +550,8 @@ class Store(Asked):
             body_damage: RocketMQ: ``placeholder`` or ``accept``.
             neutralize: RocketMQ: physical offsets of messages to replace.
             abort_transaction: Kafka: transactions to be ended, as ``orders-0:4000``: a partition and a producer id.
+            without: names of steps, as an earlier plan has them, that are not wanted.
+            accept: names of steps in whose place the damaged body is kept as it is, under a new CRC.
         """
         return self.ask(
             questions.Repair(
@@ -558,6 +563,8 @@ class Store(Asked):
                 tuple(abort_transaction),
                 processes,
                 intent,
+                frozenset(without),
+                frozenset(accept),
             )
         )
 

@@ -35,6 +35,7 @@ from rmqctl.repair.edits import (
     Region,
     SetTimes,
     Side,
+    Step,
 )
 from rmqctl.repair.rendering import step_row
 
@@ -424,6 +425,52 @@ class FilePreview:
     before: PlannedSource | None
     after: PlannedSource | None
     stretches: tuple[tuple[int, int], ...]
+
+
+def preview_step(plan: Plan, number: int) -> Iterator[FilePreview]:
+    """Every file that one step changes, makes or moves: as the steps before it leave it, and as it does.
+
+    Args:
+        number: of the step in the plan, from 0 on.
+
+    Raises:
+        Refused: the plan does not fit the store as it is.
+    """
+    step = plan.steps[number]
+    names = {edit.file for edit in step.edits}
+    earlier = [edit for one in plan.steps[:number] for edit in one.edits if _touches(edit.file, names)]
+    was = {file.name: file for file in planned_files(_of_edits(plan, earlier)) if file.is_at == STORE}
+    for file in planned_files(_of_edits(plan, [*earlier, *step.edits])):
+        if not _touches(file.name, names):
+            continue
+        before = PlannedSource(was[file.name], after=True) if file.name in was else None
+        if before is None and file.was_at == STORE and not any(edit.file == file.name for edit in earlier):
+            before = PlannedSource(file, after=False)
+        after = PlannedSource(file, after=True) if file.is_at == STORE else None
+        most = max(side.size() if side is not None else 0 for side in (before, after))
+        spans = [span for edit in step.edits if _touches(edit.file, {file.name}) for span in _span_of(edit, most)]
+        if before is not None or after is not None:
+            yield FilePreview(file.name, before, after, tuple(sorted(spans)))
+
+
+def _of_edits(plan: Plan, edits: list[Edit]) -> Plan:
+    return Plan(plan.root, plan.title, (Step("", "", "", "", tuple(edits)),))
+
+
+def _touches(name: str, names: set[str]) -> bool:
+    """Whether a file or directory is one of those named, or holds or lies in one."""
+    return any(name == one or name.startswith(f"{one}/") or one.startswith(f"{name}/") for one in names)
+
+
+def _span_of(edit: Edit, most: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of the bytes that an edit changes, of a file of ``most`` bytes."""
+    match edit:
+        case Overwrite(_, offset, before, _):
+            yield offset, offset + len(before)
+        case Extend(_, low, high) | Cut(_, high, low):
+            yield low, high
+        case Create() | Quarantine():
+            yield 0, most
 
 
 def preview(plan: Plan) -> Iterator[FilePreview]:

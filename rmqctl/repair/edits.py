@@ -78,13 +78,18 @@ class SetTimes:
 
 Edit = Overwrite | Extend | Cut | Create | Quarantine | SetTimes
 
+StepName = tuple[str, str, str]
+"""Id, file and `what` of a step: the same each time that the plan is made."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One decision of a plan: what is wrong where, what is done, and what proves that it is right.
 
     `id` is the finding's id (or the step's own name), `loses` the number of messages given up by it, `gives_up` the
-    names of those among them that were whole, as the books of a plan name records.
+    names of those among them that were whole, as the books of a plan name records. `instead` is what could be done
+    in place of it: the `what` of a step that is planned where this one's name is accepted; "" where nothing could.
+    `about` is what it is about in words of whoever uses the store; "": its file.
     """
 
     id: str
@@ -94,6 +99,13 @@ class Step:
     edits: tuple[Edit, ...] = ()
     loses: int = 0
     gives_up: tuple[str, ...] = ()
+    instead: str = ""
+    about: str = ""
+
+    @property
+    def name(self) -> StepName:
+        """Which step it is."""
+        return self.id, self.file, self.what
 
     def is_chosen(self, only: Collection[str], skip: Collection[str]) -> bool:
         """Whether the step is wanted by ids of findings, in which ``*`` matches anything; ``only`` empty means all."""

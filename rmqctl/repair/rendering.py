@@ -139,8 +139,9 @@ def plan_notices(plan: Plan, *, every: bool = False, verbose: bool = False) -> I
 
 
 def _one_step(number: int, step: Step, verbose: bool) -> Notice:
-    lines = [step.what, *([edits_text(step)] if step.edits else []), *_evidence(step, verbose), *_given_up([step])]
-    return Notice(f"step {number}" if step.edits else "left", step.id, step.file, lines)
+    what = f"{step.file}: {step.what}" if step.about else step.what
+    lines = [what, *([edits_text(step)] if step.edits else []), *_evidence(step, verbose), *_given_up([step])]
+    return Notice(f"step {number}" if step.edits else "left", step.id, step.about or step.file, lines)
 
 
 def _many_steps(steps: Sequence[tuple[int, Step]], verbose: bool) -> Notice:

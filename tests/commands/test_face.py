@@ -139,6 +139,6 @@ def test_every_notice_of_an_error_says_what_to_do(rmqctl: Rmqctl, golden: Any) -
     assert f"  rmqctl repair {root} --only batch.crc\n" in text
     assert f"\nNext: rmqctl repair {root}   (shows the plan, writes nothing)\n" in text
     shown = rmqctl("repair", root, "--only", "batch.crc")
-    assert shown.stdout.startswith("step 1  batch.crc  idem-0/00000000000000000000.log\n")
+    assert shown.stdout.startswith("step 1  batch.crc  idem-0, offsets 1 to 7\n")
     assert f"add --apply to carry this out: rmqctl repair {root} --only batch.crc --apply\n" in shown.stderr
     assert {kind.id for kind in all_kinds()} > {"batch.crc"}

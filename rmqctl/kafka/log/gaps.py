@@ -112,4 +112,7 @@ def unreadable(block: Block, row: int, why: str, partition: Partition | None) ->
 def _of_batch(kind: FindingKind, block: Block, row: int, message: str, partition: Partition | None) -> Finding:
     topic, number = place_of(partition)
     at, size = int(block.position[row]), int(block.size[row])
-    return Finding(kind, block.file, at, size, message, topic=topic, partition=number)
+    first, last = int(block["base_offset"][row]), int(block["last_offset"][row])
+    return Finding(
+        kind, block.file, at, size, message, topic=topic, partition=number, base_offset=first, last_offset=last
+    )

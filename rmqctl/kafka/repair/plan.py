@@ -65,7 +65,7 @@ from rmqctl.kafka.verify.driver import PartitionChecked, Verification, VerifyOpt
 from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.release import Release
 from rmqctl.repair.books import Books
-from rmqctl.repair.edits import Cut, Plan, Quarantine, Step
+from rmqctl.repair.edits import Cut, Plan, Quarantine, Step, StepName
 from rmqctl.text import number_of
 
 _ROUNDS = 3
@@ -91,6 +91,7 @@ class RepairOptions:
         settings: of the broker.
         release: whose start is replayed on the result.
         processes: that share the logs where they are verified.
+        without: names of steps that are not wanted.
     """
 
     release: Release
@@ -100,10 +101,11 @@ class RepairOptions:
     abort: tuple[tuple[str, int], ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     processes: int = 1
+    without: frozenset[StepName] = frozenset()
 
     def wants(self, step: Step) -> bool:
         """Whether a step is to be part of the plan."""
-        return step.is_chosen(self.only, self.skip)
+        return step.name not in self.without and step.is_chosen(self.only, self.skip)
 
 
 @dataclass(slots=True)

@@ -247,7 +247,7 @@ def _plan_repair(
 
     options = RepairOptions(
         release_shown(replicas), asked.only, asked.skip, work.others, _transactions(asked), work.settings,
-        work.processes,
+        work.processes, asked.without,
     )  # fmt: skip
     place = staged.enter_context(staging(directory.root, answer.intent))
     found = plan_repair(directory, options, place, answer.stage, replicas.image)

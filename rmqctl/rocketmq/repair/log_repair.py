@@ -14,7 +14,7 @@ import numpy as np
 from formats.errors import DecodeError
 from formats.rocketmq.message import Magic, body_crc, decode_record
 from rmqctl.findings import Finding, Severity
-from rmqctl.repair.edits import Edit, Overwrite, Step, changes, zeroed
+from rmqctl.repair.edits import Edit, Overwrite, Step, StepName, changes, zeroed
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.commitlog import FileContext, LogState, walk_file
 from rmqctl.rocketmq.log.crc import body_crcs
@@ -136,6 +136,7 @@ class LogRepair:
         claims: queue units that point at damage.
         log: its records by offset.
         replica: another store of the same group, or None.
+        accepted: names of steps in whose place the body is kept as it is.
         unhealed: physical offsets of records that are not healed; None: none is.
     """
 
@@ -145,6 +146,7 @@ class LogRepair:
     log: LogReader
     replica: Replica | None = None
     body_damage: BodyDamage = BodyDamage.PLACEHOLDER
+    accepted: frozenset[StepName] = frozenset()
     unhealed: frozenset[int] | None = frozenset()
     _touching: tuple[dict[int, int], dict[int, int]] | None = None
 

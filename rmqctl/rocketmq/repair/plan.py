@@ -15,7 +15,7 @@ from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.books import Books
-from rmqctl.repair.edits import Overwrite, Plan, Quarantine, Step
+from rmqctl.repair.edits import Overwrite, Plan, Quarantine, Step, StepName
 from rmqctl.repair.preconditions import Confines
 from rmqctl.rocketmq.findings.derived import (
     INDEX_COVERAGE,
@@ -121,6 +121,7 @@ class LogMender:
         *,
         replica: Replica | None = None,
         body_damage: BodyDamage = BodyDamage.PLACEHOLDER,
+        accepted: frozenset[StepName] = frozenset(),
         suspects: frozenset[int] = frozenset(),
         way: Way = Way(),
         aside: Sequence[StoreFile] = (),
@@ -131,7 +132,7 @@ class LogMender:
         is_misplaced = lie_in(damage.missing.physical, ((run.begin, run.end) for run in damage.misplaced))
         claims = references_into(store, ranges, damage.missing.physical)
         claims = claims.without_false(damage.missing.where(~is_misplaced), damage.doubtful)
-        self.repair = LogRepair(store, damage, claims, log, replica, body_damage, unhealed=way.unhealed)
+        self.repair = LogRepair(store, damage, claims, log, replica, body_damage, accepted, unhealed=way.unhealed)
         self.whereabouts = Whereabouts(self.repair, aside)
         self.suspects, self.way, self.moved = suspects, way, moved
 
@@ -224,6 +225,8 @@ class RepairOptions:
         neutralize: physical offsets of messages to be replaced by placeholders.
         processes: that share the log where it is verified.
         outside: directories outside the store that may be changed, too.
+        without: names of steps that are not wanted.
+        accept: names of steps in whose place the damaged body is kept.
     """
 
     only: tuple[str, ...] = ()
@@ -233,9 +236,13 @@ class RepairOptions:
     neutralize: tuple[int, ...] = ()
     processes: int = 1
     outside: tuple[str, ...] = ()
+    without: frozenset[StepName] = frozenset()
+    accept: frozenset[StepName] = frozenset()
 
     def wants(self, step: Step) -> bool:
         """Whether a step is to be part of the plan."""
+        if step.name in self.without:
+            return False
         return step.id == _NEUTRALIZE or step.is_chosen(self.only, self.skip)
 
 
@@ -348,7 +355,8 @@ class _Planner:
         if not plan.steps:
             return Books(records)
         self.advance("books")
-        replica, accepts = self.options.replica, self.options.body_damage is BodyDamage.ACCEPT
+        replica = self.options.replica
+        accepts = self.options.body_damage is BodyDamage.ACCEPT or bool(self.options.accept)
         return books_of(
             self.below,
             plan,
@@ -417,6 +425,7 @@ class _Planner:
                 self._damage(),
                 replica=replica,
                 body_damage=self.options.body_damage,
+                accepted=self.options.accept,
                 suspects=frozenset(suspects),
                 way=self.way,
                 aside=self._aside(),

@@ -262,16 +262,19 @@ class RecordMender:
     def _given_up(self, bad: Finding, physical: int, raw: bytes) -> Step:
         """Plan what becomes of a body that nothing heals: kept with a new CRC, or replaced."""
         why = f"{bad.message}: no single correction explains it"
-        if self.repair.body_damage is BodyDamage.ACCEPT:
+        kept = f"accept the body at {physical} as it is: new CRC"
+        replaced = f"replace the body of the record at {physical} by a placeholder"
+        accepts = (bad.kind.id, bad.file, replaced) in self.repair.accepted
+        if accepts or self.repair.body_damage is BodyDamage.ACCEPT:
             right = (crc32(decode_record(raw)[0]["body"]) & MASK).to_bytes(4, "big")
             record: bytes | None = raw[: CRC_SPAN.start] + right + raw[CRC_SPAN.stop :]
-            what = f"accept the body at {physical} as it is: new CRC"
+            what, instead = kept, ""
         else:
-            record, what = _bodiless(physical, raw), f"replace the body of the record at {physical} by a placeholder"
+            record, what, instead = _bodiless(physical, raw), replaced, kept
         if record is None:
             return left(bad, why)
         edits = self.repair.edits(physical, raw, record)
-        return Step(bad.kind.id, bad.file, what, why, edits, loses=1)
+        return Step(bad.kind.id, bad.file, what, why, edits, loses=1, instead=instead)
 
 
 def _is_first(claim: QueueReference) -> bool:

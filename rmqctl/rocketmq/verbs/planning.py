@@ -217,7 +217,9 @@ def _plan_repair(
     shared = asked.processes or processes_for(bytes_held(store.log_files))
     outside = tuple(map(str, answer.intent.outside))
     body_damage = BodyDamage(asked.body_damage)
-    options = RepairOptions(asked.only, asked.skip, replica, body_damage, asked.neutralize, shared, outside)
+    options = RepairOptions(
+        asked.only, asked.skip, replica, body_damage, asked.neutralize, shared, outside, asked.without, asked.accept
+    )
     directory = staged.enter_context(staging(store.root, answer.intent))
     with building(store, directory):
         found = plan_repair(store, options, directory, answer.stage)

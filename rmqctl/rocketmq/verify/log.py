@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import insort
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -213,7 +213,8 @@ def _body_crc(block: Block) -> list[Finding]:
 def body_crc_finding(block: Block, row: int, stored: int, computed: int) -> Finding:
     """Return the finding for a body that does not match its CRC; offset and size are those of the body."""
     at, size = int(block.body_at[row]) + block.start, int(block.body_size[row])
-    return _record_finding(LOG_BODY_CRC, block, row, at, size, f"stored {stored}, computed {computed}")
+    found = _record_finding(LOG_BODY_CRC, block, row, at, size, f"stored {stored}, computed {computed}")
+    return replace(found, queue_id=int(block["queue_id"][row]), queue_offset=int(block["queue_offset"][row]))
 
 
 def _ports(block: Block) -> list[Finding]:
