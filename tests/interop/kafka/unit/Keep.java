@@ -12,6 +12,7 @@ import net.bytebuddy.asm.Advice;
 import net.bytebuddy.matcher.ElementMatchers;
 import org.junit.jupiter.api.extension.BeforeEachCallback;
 import org.junit.jupiter.api.extension.ExtensionContext;
+import org.mockito.Mockito;
 
 /**
  * Keeps the directory of a partition before and after each load of a log in the project's own unit tests.
@@ -69,7 +70,7 @@ public final class Keep implements BeforeEachCallback {
         try {
             File directory = (File) field(loader, "dir");
             copy(directory.toPath(), KEEP.resolve(number + "/after"));
-            boolean isMocked = !field(loader, "producerStateManager").getClass().getSimpleName().equals("ProducerStateManager");
+            boolean isMocked = Mockito.mockingDetails(field(loader, "producerStateManager")).isMock();
             String said = "test=" + test + "\ndirectory=" + directory.getName()
                     + "\nclean=" + field(loader, "hadCleanShutdown")
                     + "\nstart=" + field(loader, "logStartOffsetCheckpoint")
