@@ -129,13 +129,18 @@ def _without_units(before: RocketMQStore, after: RocketMQStore, plan: Plan, log:
 
 
 def _taken(was: Queue, now: Queue | None, log: LogReader) -> Iterator[str]:
-    """Yield names of records that have lost their units."""
-    offsets, physical = _units(was)
-    kept, leads = _units(now) if now is not None else (offsets[:0], physical[:0])
+    """Yield names of records that have lost their units, or of whose bytes these say another number than before."""
+    offsets, physical, sizes = _units(was)
+    kept, leads, lengths = _units(now) if now is not None else (offsets[:0], physical[:0], sizes[:0])
     row = np.minimum(np.searchsorted(kept, offsets), max(len(kept) - 1, 0))
     is_kept = (kept[row] == offsets) & (leads[row] == physical) if len(kept) else np.zeros(len(offsets), bool)
     for offset, at in zip(offsets[~is_kept].tolist(), physical[~is_kept].tolist(), strict=True):
         if name := served_name(log, (*was.key, offset), at):
+            yield name
+    for i in np.flatnonzero(is_kept & (lengths[row] != sizes) if len(kept) else is_kept).tolist():
+        at = int(physical[i])
+        is_right = len(log.record(at) or b"") == int(sizes[i])
+        if is_right and (name := served_name(log, (*was.key, int(offsets[i])), at)):
             yield name
 
 
@@ -150,9 +155,9 @@ def served_name(log: LogReader, place: Place, physical: int) -> str:
     return record_name(fields) if not is_stand_in(fields) and is_whole_record(raw) else ""
 
 
-def _units(queue: Queue) -> tuple[Ints, Ints]:
-    """Queue offsets of all units of a queue, ascending, and the physical offsets to which they lead."""
-    offsets, physical = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+def _units(queue: Queue) -> tuple[Ints, Ints, Ints]:
+    """Queue offsets of all units of a queue, ascending, where they lead in the log, and the sizes in them."""
+    offsets, physical, sizes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     is_batch = queue.dtype is BATCH_UNIT
     for file in queue.files:
         for first, units in _chunks(queue, file):
@@ -160,9 +165,10 @@ def _units(queue: Queue) -> tuple[Ints, Ints]:
             begin = file.base // queue.dtype.itemsize + first
             offsets.append(units["base_offset"][rows].astype(np.int64) if is_batch else rows + begin)
             physical.append(units["physical_offset"][rows].astype(np.int64))
+            sizes.append(units["size"][rows].astype(np.int64))
     found = np.concatenate(offsets)
     order = np.argsort(found, kind="stable")
-    return found[order], np.concatenate(physical)[order]
+    return found[order], np.concatenate(physical)[order], np.concatenate(sizes)[order]
 
 
 def _chunks(queue: Queue, file: StoreFile) -> Iterator[tuple[int, Units]]:

@@ -15,7 +15,17 @@ from formats.rocketmq.property_crc import SIZE
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.repair.gaps import LARGEST_FILLER, bridge
-from rmqctl.rocketmq.repair.placeholder import MARK, SHORT_MARK, Setting, blank, bodiless, filler, placeholder, tags_of
+from rmqctl.rocketmq.repair.placeholder import (
+    MARK,
+    SHORT_MARK,
+    Setting,
+    blank,
+    bodiless,
+    filler,
+    is_filler,
+    placeholder,
+    tags_of,
+)
 from rmqctl.rocketmq.repair.queue_references import QueueReference
 
 SETTING = Setting(1_700_000_000_000)
@@ -249,3 +259,10 @@ def test_a_place_that_is_too_small_for_its_topic_gets_a_filler() -> None:
     assert [r["physical"] for r in found][-2:] == [long.physical, short.physical]
     assert found[-2]["total_size"] == SMALLEST + 40
     assert sum(int(str(r["total_size"])) for r in found) == end - BEGIN
+
+
+def test_a_filler_of_the_fewest_bytes_has_no_room_to_say_what_it_is() -> None:
+    record = filler(1000, SMALLEST, Setting())
+    assert record is not None
+    fields = decode_record(record)[0]
+    assert (len(record), fields["body"], is_filler(fields)) == (SMALLEST, b"", True)

@@ -35,6 +35,8 @@ SIZES = {row["commitLogOffset"]: row["storeSize"] for row in TRUTH}
 MIDDLE = next(at for at in SIZES if at > SIZE + 40_000)
 TOPIC = next(row["topic"].encode() for row in TRUTH if row["commitLogOffset"] == MIDDLE)
 AFTER = MIDDLE + SIZES[MIDDLE]
+BEFORE = max(at for at in SIZES if at < MIDDLE)
+END = max(SIZES) + SIZES[max(SIZES)]
 
 
 def log_of(root: Path) -> Image:
@@ -250,6 +252,27 @@ MUTATIONS: dict[str, tuple[str, Callable[[Path], None], Mutation]] = {
     "the checkpoint forgets the index": (CRASH, without_index, lambda case: (*(
         step for step in case.steps if step.file != "checkpoint"), Step("more", "checkpoint", "mutated", "on purpose", (
         Overwrite("checkpoint", 16, (case.root / "checkpoint").read_bytes()[16:24], (1).to_bytes(8, "big")),)))),
+    "another topic in one that is put back": (CLEAN, exchanged, at(OTHER, lambda log: record(log, OTHER, topic=b"LabLoh"))),
+    "another place in the log": (CLEAN, exchanged, at(OTHER, lambda log: record(log, OTHER, physical_offset=OTHER + 8))),
+    "another store time": (CLEAN, exchanged, at(OTHER, lambda log: record(log, OTHER, store_timestamp=1_700_000_000_000))),
+    "a half message": (CLEAN, exchanged, at(OTHER, lambda log: record(log, OTHER, sys_flag=4))),
+    "a third one is lost": (CLEAN, exchanged, at(MIDDLE, lambda _: stand_in(MIDDLE))),
+    "a third one is zeros": (CLEAN, exchanged, at(MIDDLE, lambda _: bytes(SIZES[MIDDLE]))),
+    "one is put back in both places": (CLEAN, exchanged, at(ONE, lambda log: record(log, OTHER, physical_offset=ONE))),
+    "a message after the end of the log": (CLEAN, exchanged, at(END, lambda log: record(log, MIDDLE, physical_offset=END))),
+    "a copy of a record after the end of the log": (CLEAN, exchanged, at(END, lambda log: record(log, MIDDLE))),
+    "a name of none": (CLEAN, exchanged, named("LabLog/2@20 at 1 #00000000")),
+    "the message before it is lost, too": (CLEAN, overwritten, at(BEFORE, lambda _: stand_in(BEFORE))),
+    "the first message of the log is lost, too": (CLEAN, overwritten, at(0, lambda _: stand_in(0))),
+    "the last message of the log is lost, too": (CLEAN, overwritten, at(max(SIZES), lambda _: bytes(SIZES[max(SIZES)]))),
+    "another queue in a healed one": (CLEAN, without_magic, at(MIDDLE, lambda log: record(log, MIDDLE, queue_id=3))),
+    "a healed one says another place": (CLEAN, without_magic, at(MIDDLE, lambda log: record(log, MIDDLE, physical_offset=ONE))),
+    "a healed one, and none after it": (CLEAN, without_magic, at(AFTER, lambda _: bytes(SIZES[AFTER]))),
+    "a file that is moved away, and nothing else": (CLEAN, misnamed, edits(lambda edit: isinstance(edit, Quarantine))),
+    "a file with its name, and another moved away": (CLEAN, misnamed, more(lambda _: [Quarantine(f"commitlog/{2 * SIZE:020d}")])),
+    "a file in the middle moved away": (CLEAN, without_queue, more(lambda _: [Quarantine(f"commitlog/{SIZE:020d}")])),
+    "the first file moved away": (CLEAN, without_queue, more(lambda _: [Quarantine(f"commitlog/{0:020d}")])),
+    "a unit with another size": (CLEAN, without_queue, more(lambda case: unit(case, lambda old: old[:8] + b"\0\0\1\0" + old[12:]))),
 }  # fmt: skip
 
 
