@@ -80,6 +80,9 @@ class Walk:
             labels = [node.label for _, node in outline._lines]
             outline.cursor = labels.index(name, start + 1)
             self.app._tree.changed()
+            node = outline.node
+            if name != names[-1] and node is not None and node.is_open:
+                continue
             await self.press("enter")
             if not self.app._tree.has_focus and name != names[-1]:
                 await self.press("tab")
