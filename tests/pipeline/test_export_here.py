@@ -11,6 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fixtures import golden
+from rmqctl.errors import IOFailure
+from rmqctl.pipeline.export import Export, ExportChoices, here
+from rmqctl.pipeline.outputs import output_at
+from rmqctl.tables import tables_of
 from tests.pipeline import truths
 
 STORE, OTHER = "5.3.3-clean", "5.5.0-clean"
@@ -69,6 +73,25 @@ def test_several_stores_in_one_export(rmqctl: Any, tmp_path: Path) -> None:
     expected = {name: len(truths.expected(name)) for name in (STORE, OTHER)}
     assert {Path(store).name: count for store, count in duckdb.sql(query).fetchall()} == expected
     assert rmqctl("export", *stores, out, "--incremental", "--partition-by", "store").exit_code == 1  # nothing new
+
+
+@pytest.mark.parametrize("family", ["rocketmq", "kafkalog"])
+def test_a_file_that_retention_deletes_meanwhile_is_an_error(family: str, rmqctl: Any, tmp_path: Path) -> None:
+    root, out = tmp_path / "store", tmp_path / "out"
+    made = rmqctl(
+        "produce", root, "--topic", "T", "--count", "900", "--size", "200", "--small", "--yes", "--format",
+        family.removesuffix("log"),
+    )  # fmt: skip
+    assert made.exit_code == 0, made.stderr
+
+    def work(task: Any, parts: list[Any]) -> None:
+        min(path for path in root.glob("*/*") if path.name.strip("0") in {"", ".log"} and path.stat().st_size).unlink()
+        here(1)(task, parts)
+
+    export = Export(tables_of(family, {"path": str(root)}), output_at(str(out)), ExportChoices())
+    with pytest.raises(IOFailure, match="deleted after the work was planned"):
+        export.run(export.plan(1), work)
+    assert not list(out.rglob("*.parquet"))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.tables.columns import BATCH_SCHEMA, RECORD_SCHEMA, batches_of, chosen_schema, rows_of
 from rmqctl.kafka.tables.stretches import NO_END, Division, KafkaFilter, Stretch, grouped, segments_of
 from rmqctl.opening import open_store
-from rmqctl.tables import Change, Marks, Places, flag, level, names, options_of, split_size, usual_split_size
+from rmqctl.tables import Change, Marks, Places, flag, gone, level, names, options_of, split_size, usual_split_size
 from rmqctl.text import milliseconds_of
 
 _BODIES = ("decompressed", "none")
@@ -270,8 +270,11 @@ class RecordLog:
 
     def read(self, part: Stretch) -> Iterator[pa.RecordBatch]:
         schema = RecordTable(self.options).schema()
-        for records in part.records(self.options.wanted.within(part.low, part.high)):
-            yield rows_of(records, part.place, schema)
+        try:
+            for records in part.records(self.options.wanted.within(part.low, part.high)):
+                yield rows_of(records, part.place, schema)
+        except FileNotFoundError:
+            raise gone(part.file) from None
 
 
 @dataclass(frozen=True, slots=True)
