@@ -100,7 +100,7 @@ def spread(cluster: Cluster, store: StoreOptions, question: Question[Any], out: 
     results = [one for path in store.paths if is_results(path) for one in recorded(path)]
     paths = [path for path in store.paths if not is_results(path)]
     more = {"commit_log": store.commit_log, "broker_conf": store.broker_conf}
-    with started(cluster) as spark:
+    with started(_near(cluster, paths)) as spark:
         from rmqctl.pipeline.fleet import Errand, listed
 
         with working(spark, "looking for stores", None):
@@ -131,7 +131,7 @@ def spread_pairs(
     """
     from rmqctl.fleet import Fleet
 
-    with started(cluster) as spark:
+    with started(_near(cluster, [path for path, _ in sides])) as spark:
         from rmqctl.pipeline.fleet import errands_of, listed
 
         with working(spark, "looking for stores", None):
@@ -143,6 +143,17 @@ def spread_pairs(
         answer = fleet.compared(lambda _, one: cast("Elsewhere", one).answer(None))
         write(out, answer)
     finish(answer)
+
+
+def _near(cluster: Cluster, paths: Sequence[str]) -> Cluster:
+    """Return a cluster that waits for executors on hosts whose disks stores lie on, where an inventory says so."""
+    from rmqctl.inventory import members_of
+
+    if not any(member.own_disk for member in members_of([path for path in paths if path.startswith("@")])):
+        return cluster
+    from rmqctl.pipeline.fleet import LOCALITY
+
+    return replace(cluster, conf={**LOCALITY, **cluster.conf})
 
 
 def _answered(spark: SparkSession, errands: Sequence[Errand], verb: str, out: Output) -> list[tuple[Member, Opened]]:

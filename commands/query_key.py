@@ -76,6 +76,8 @@ def command(
     of TOPIC are searched, since there is no index of keys; with several PATHs give TOPIC and KEY.
     Exits 1 when nothing is found.
 
+    Several PATHs, a pattern in quotes or @inventory.toml: which stores hold the key, each message with its store.
+
     \b
     Examples:
       rmqctl query-key /data/rocketmq/store TopicTest order-17
@@ -84,25 +86,20 @@ def command(
       rmqctl query-key store TopicTest --tag TagA
       rmqctl query-key store order-17 --scan
       rmqctl query-key /var/lib/kafka orders order-17 --latest
+      rmqctl query-key '/mnt/broker-*/store' TopicTest order-17
     """
+    from rmqctl.questions import QueryKey
+    from rmqctl.store import Store
+
     topic, key = _asked(words, filters, scan=scan)
-    answer = store.open().query_key(
-        topic,
-        key,
-        filters,
-        Rendering(body, max_body=max_body),
-        unique=unique,
-        begin=begin,
-        end=end,
-        most=most,
-        raw=raw,
-        scan=scan,
-        latest=latest,
-        processes=processes,
-        explain=explain,
-        as_release=as_release,
-    )
-    show(out, answer)
+    question = QueryKey(
+        topic, key, filters, Rendering(body, max_body=max_body), unique, begin, end, most, raw, scan, latest, processes,
+        explain, as_release,
+    )  # fmt: skip
+    found = store.open_each()
+    if explain and not isinstance(found, Store):
+        refuse("--explain", "follows one store; give one PATH.")
+    show(out, found.ask(question))
 
 
 def _asked(words: tuple[str, ...], filters: Filters, *, scan: bool) -> tuple[str | None, str | None]:

@@ -341,11 +341,13 @@ def _is_well(own: Answer) -> bool:
 # --- rows of all stores -------------------------------------------------------------------------------
 
 
-def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None) -> Answer:
+def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None, shown: Sequence[str] = ()) -> Answer:
     """Give the rows of every store with its name before them.
 
     Args:
         sums: makes the table of sums over all stores.
+        shown: columns on a terminal of what is looked for: one store that has it is enough for a "yes", and nothing is
+            said of those that have none.
     """
     answer = Answer(remarks=list(fleet.remarks))
     kept: list[Row] = []
@@ -353,12 +355,21 @@ def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None
 
     def named(member: Member, own: Answer) -> Iterator[Row]:
         columns.extend(name for name in own.columns or () if name not in columns)
+        before, remarks = len(kept), list(own.remarks)
         for row in own:
             kept.append(row)
+            columns.extend(name for name in shown if name in row and name not in columns)
             yield {**member.head, **row}
+        if shown and len(kept) == before:
+            own.remarks[:] = remarks
 
     def rows() -> Iterator[Row]:
-        return _each(fleet, ask, answer, named, lambda row: row)
+        unread = 0
+        for row in _each(fleet, ask, answer, named, lambda row: row):
+            unread += "error" in row
+            yield row
+        if shown:
+            answer.is_no = not kept or bool(unread)
 
     def sections() -> Iterator[Section]:
         found = list(rows())
@@ -600,6 +611,19 @@ def _doctored(document: Row) -> Row:
     }
 
 
+_FOUND = (
+    "topic",
+    "queue_id",
+    "partition",
+    "queue_offset",
+    "offset",
+    "store_timestamp",
+    "timestamp",
+    "size",
+    "keys",
+    "key",
+)
+"""Columns of messages and records on a terminal."""
 _SHAPES: dict[type[Question[Any]], Callable[[Fleet, Ask], Answer]] = {
     questions.Info: _wholly(_informed),
     questions.Verify: _wholly(_verified, "sound", is_opened=True),
@@ -609,7 +633,8 @@ _SHAPES: dict[type[Question[Any]], Callable[[Fleet, Ask], Answer]] = {
     questions.Lag: partial(_rows, sums=_lag_sums),
     questions.Producers: partial(_rows, sums=None),
     questions.Transactions: partial(_rows, sums=None),
+    questions.QueryKey: partial(_rows, sums=None, shown=_FOUND),
 }
 """How the answers of several stores become one, for the questions that can be put to several."""
-_BY_ROWS = frozenset({questions.Topics, questions.Lag, questions.Producers, questions.Transactions})
+_BY_ROWS = frozenset({questions.Topics, questions.Lag, questions.Producers, questions.Transactions, questions.QueryKey})
 """Questions whose answers are rows of every store."""

@@ -14,6 +14,7 @@ A pattern is ``/mnt/*/store`` or ``s3://backup/2026-11-*/broker-*``; an inventor
     role = "master"               # these three are shown
     host = "10.0.0.1"
     replica_of = "broker-b"
+    own_disk = true               # Spark: the path is on a disk of the host; only executors there open it
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from rmqctl.store import Store
 
 _WILD = frozenset("*?[")
 _FACTS = ("role", "host", "replica_of")
-_KEYS = ("path", "name", "cluster", "family", "release", "broker_conf", "commit_log", *_FACTS)
+_OWN_DISK = "own_disk"
+_KEYS = ("path", "name", "cluster", "family", "release", "broker_conf", "commit_log", *_FACTS, _OWN_DISK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Member:
         facts: what else the inventory says: ``role``, ``host``, ``replica_of``.
         key: what it is called in a set of stores that is compared with another: its name in an inventory, what the
             wildcards of a pattern stand for, "" for a single path.
+        own_disk: the path is one of the host among the facts, and means nothing elsewhere.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Member:
     release: Release | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
+    own_disk: bool = False
 
     def open(self) -> Store:
         """Open it.
@@ -165,10 +169,13 @@ def _listed(store: Mapping[str, Any], inventory: Path, where: str) -> Member:
     for key in store:
         if key not in _KEYS:
             raise WrongUsage("PATH", f"{where} has the key {key!r}; known are {', '.join(_KEYS)}.")
-    texts = {key: store[key] for key in _KEYS if key in store and key not in {"path", "commit_log"}}
+    texts = {key: store[key] for key in _KEYS if key in store and key not in {"path", "commit_log", _OWN_DISK}}
     for key, value in texts.items():
         if not isinstance(value, str):
             raise WrongUsage("PATH", f"{key} of {where} is no text.")
+    own_disk = store.get(_OWN_DISK, False)
+    if not isinstance(own_disk, bool) or (own_disk and "host" not in texts):
+        raise WrongUsage("PATH", f"{_OWN_DISK} of {where} is true or false, and true needs a host.")
     paths, logs = _texts(store, "path", where), _texts(store, "commit_log", where)
     if not paths:
         raise WrongUsage("PATH", f"{where} has no path.")
@@ -186,6 +193,7 @@ def _listed(store: Mapping[str, Any], inventory: Path, where: str) -> Member:
         texts.get("name", ",".join(paths)), ",".join(map(placed, paths)), texts.get("cluster"), texts.get("family"),
         tuple(map(placed, logs)), None if conf is None else placed(conf), parsed,
         {key: texts[key] for key in _FACTS if key in texts}, texts.get("name", ",".join(paths)),
+        own_disk,
     )  # fmt: skip
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import platform
 import re
+import socket
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -47,9 +50,14 @@ _ROWS = pa.schema(
     ]
 )
 """What goes from stage to stage: of a store by its number, as the kind says."""
-_DONE, _WHOLE, _STRETCH, _RESULT = range(4)
+_DONE, _WHOLE, _STRETCH, _RESULT, _ELSEWHERE = range(5)
 _AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _MOST_TASKS = 50_000
+_HOSTS_AT_ONCE = 2_000
+_PAUSES = 1, 2, 4, 8, 15, 15
+"""Seconds to wait for an executor on a host before tasks are sent there again."""
+LOCALITY = {"spark.locality.wait": "600s"}
+"""Settings of Spark where stores lie on disks of hosts: wait until an executor there is free."""
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -186,6 +194,13 @@ class _Work:
         except (RmqctlError, OSError) as error:
             yield _Row(part, 0, _DONE, 0, _packed(error)).batch()
 
+    def there(self, part: int) -> _Row:
+        """Finish a store that lies on a disk of one host; a task that came to another one only says so."""
+        host = self.errands[part].member.facts["host"]
+        if not is_here(host):
+            return _Row(part, 0, _ELSEWHERE, 0, platform.node().encode())
+        return self._finished(part, None, 0)
+
     def read(self, row: _Row) -> _Row:
         """Do the work of a task: a small store, or a stretch of a large one."""
         if row.kind == _WHOLE:
@@ -284,6 +299,7 @@ class Spread:
         self.spark, self.errands = spark, errands
         self._work = _Work(errands, view, _bytes(spark.conf.get(TASK_BYTES, _TASK_BYTES) or _TASK_BYTES))
         self.size = 0
+        self._own = [number for number, errand in enumerate(errands) if errand.member.own_disk]
         self._planned: DataFrame | None = None
         self._first: dict[tuple[int, int], int] = {}
         self._tasks, self._is_divided = 0, False
@@ -293,7 +309,10 @@ class Spread:
         from pyspark import StorageLevel
         from pyspark.sql import functions
 
-        planned = tasks(self.spark, range(len(self.errands)), self._work.plan, _ROWS).persist(StorageLevel.DISK_ONLY)
+        shared = [number for number, errand in enumerate(self.errands) if not errand.member.own_disk]
+        if not shared:
+            return
+        planned = tasks(self.spark, shared, self._work.plan, _ROWS).persist(StorageLevel.DISK_ONLY)
         counted = planned.groupBy("store", "kind").agg(functions.count("*"), functions.sum("size")).collect()
         order = {_STRETCH: 0, _WHOLE: 1, _DONE: 2}  # what has to be finished first, then the large before the small
         for store, kind, count, size in sorted(counted, key=lambda row: (order[row[1]], -row[3], row[0])):
@@ -304,11 +323,23 @@ class Spread:
         self._planned = planned
 
     def answers(self) -> list[tuple[Member, Opened]]:
-        """Have the stores read, and return what each has to say."""
+        """Have the stores read, and return what each has to say.
+
+        Raises:
+            WrongUsage: stores lie on disks of hosts, and this cluster does not let a task choose its host.
+        """
+        found = _Answers()
+        for row in chain(self._on_hosts(), self._anywhere()):
+            found.add(row.store, cast(bytes, row.content))
+        return [(errand.member, _Kept(found, number)) for number, errand in enumerate(self.errands)]
+
+    def _anywhere(self) -> Iterator[_Row]:
+        """Yield what is said of stores that every executor can read."""
         from pyspark import StorageLevel
 
         planned = self._planned
-        assert planned is not None, "plan() comes first"
+        if planned is None:
+            return
         before = self.spark.conf.get(_AT_ONCE)
         self.spark.conf.set(_AT_ONCE, "16")  # rows hold what is known of whole stretches
         try:
@@ -317,16 +348,80 @@ class Spread:
                 many = min(len(self.errands), _MOST_TASKS)
                 together = _by(read, many, "store").sortWithinPartitions("store", "number")
                 read = together.mapInArrow(_counted(self.spark, self._work.finish), spark_schema(_ROWS))
-            read = read.select("store", "content").persist(StorageLevel.DISK_ONLY)
+            read = read.persist(StorageLevel.DISK_ONLY)
             read.count()  # all at once; then one after the other
-            found = _Answers()
-            for row in read.toLocalIterator():
-                found.add(int(row.store), bytes(row.content))
+            yield from (_Row(*row) for row in read.toLocalIterator())
             read.unpersist()
         finally:
             self.spark.conf.set(_AT_ONCE, before or "10000")
             planned.unpersist()
-        return [(errand.member, _Kept(found, number)) for number, errand in enumerate(self.errands)]
+
+    def _on_hosts(self) -> Iterator[_Row]:
+        """Yield what is said of stores that lie on disks of hosts, by executors there.
+
+        Only where an executor works, tasks are sent: Spark would have all wait for a host that has none. One that comes
+        to another host, since the executor was lost, looks at nothing, and is sent again.
+        """
+        left = self._own
+        for pause in (*_PAUSES, None):
+            hosts = self._hosts() if left else set()
+            reached = [n for n in left if hosts & set(names_of(self.errands[n].member.facts["host"]))]
+            away = [number for number in left if number not in set(reached)]
+            for begin in range(0, len(reached), _HOSTS_AT_ONCE):
+                for content in self._there(reached[begin : begin + _HOSTS_AT_ONCE]).collect():
+                    row: _Row = pickle.loads(content)  # noqa: S301 - made by our own tasks
+                    if row.kind == _ELSEWHERE:
+                        away.append(row.store)
+                    else:
+                        yield row
+            left = away
+            if left and pause is not None:
+                time.sleep(pause)
+        for store in left:
+            member = self.errands[store].member
+            error = RmqctlError(
+                f"{member.path} lies on a disk of {member.facts['host']}, where no executor works; executors work on "
+                f"{', '.join(sorted(hosts)) or 'no host'}; start a worker there, under this name or its address"
+            )
+            yield _Row(store, 0, _DONE, 0, _packed(error))
+
+    def _hosts(self) -> set[str]:
+        """Return the hosts of executors, as Spark calls them.
+
+        Raises:
+            WrongUsage: this is Spark Connect, which does not say.
+        """
+        try:
+            context = self.spark.sparkContext
+        except Exception:  # noqa: BLE001 - each release raises something else
+            why = "cannot bring work to a host (own_disk of the inventory); use --master."
+            raise WrongUsage("--remote", why) from None
+        inner: Any = context._jsc.sc()  # noqa: SLF001 - the Python tracker has no such call
+        found = [str(info.host()) for info in inner.statusTracker().getExecutorInfos()]
+        driver = context.getConf().get("spark.driver.host")
+        if not (context.master or "").startswith("local[") and driver in found:
+            found.remove(driver)  # once: the driver is among them, and executors beside it stay
+        return set(found)
+
+    def _there(self, numbers: Sequence[int]) -> Any:
+        """Return an RDD with a task a store, each with its host as the preferred one, which only Java can say."""
+        from pyspark import RDD
+        from pyspark.serializers import CPickleSerializer
+
+        context = self.spark.sparkContext
+        jvm: Any = context._jvm  # noqa: SLF001 - no method of PySpark gives a task its hosts
+        sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+        wishes = jvm.java.util.ArrayList()
+        for number in numbers:
+            hosts = jvm.java.util.ArrayList()
+            for host in names_of(self.errands[number].member.facts["host"]):
+                hosts.add(host)
+            wishes.add(jvm.scala.Tuple2(bytearray(_packed(number)), sequence(hosts)))
+        tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+        made = context._jsc.sc().makeRDD(sequence(wishes), tag).toJavaRDD()  # noqa: SLF001
+        work = self._work
+        numbered: Any = RDD(made, context, CPickleSerializer())
+        return numbered.map(lambda number: _packed(work.there(number)))
 
     def _placed(self, planned: DataFrame) -> DataFrame:
         """Return what was planned with each stretch and each small store in a task of its own."""
@@ -382,6 +477,34 @@ def _counted(spark: SparkSession, work: Callable[[Batches], Batches]) -> Callabl
                 counted.add(taken())
 
     return run
+
+
+def names_of(host: str) -> list[str]:
+    """Return what Spark may call a host: as it is written, and its addresses."""
+    return list(dict.fromkeys([host, *_addresses(host)]))
+
+
+def is_here(host: str) -> bool:
+    """Whether this machine is called so: by its name, or because the address is one of its own."""
+    own = platform.node()
+    if host in {own, own.partition(".")[0], socket.getfqdn()}:
+        return True
+    return any(map(_is_own, _addresses(host)))
+
+
+def _addresses(host: str) -> list[str]:
+    try:
+        return sorted({str(found[4][0]) for found in socket.getaddrinfo(host, None)})
+    except OSError:
+        return []
+
+
+def _is_own(address: str) -> bool:
+    try:
+        with socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET):
+            return True
+    except OSError:
+        return False
 
 
 # --- which stores ---------------------------------------------------------------------------------------

@@ -94,6 +94,25 @@ def test_each_store_says_what_it_says_alone(rmqctl: Run, stores: Path) -> None:
         assert {k: by_name["two/store"][k] for k in shared} == {k: own[k] for k in shared}
 
 
+def test_which_stores_hold_a_key(rmqctl: Run, stores: Path) -> None:
+    found = rows(rmqctl("query-key", "*/store", "Orders", "k70", "-o", "jsonl"))
+    alone = rows(rmqctl("query-key", "one/store", "Orders", "k70", "-o", "jsonl"))
+    assert found == [{"store": "one/store", **row} for row in alone]
+    assert len(found) == 1, "the other store has 50 messages"
+    both = rmqctl("query-key", "*/store", "Orders", "k7", "-o", "jsonl")
+    assert [row["store"] for row in rows(both)] == ["one/store", "two/store"]
+    assert (both.exit_code, both.stderr) == (0, "")
+    table = rmqctl("query-key", "one/store", "two/store", "Orders", "k70")
+    assert (table.exit_code, table.stderr) == (0, "")
+    assert "one/store" in table.stdout
+    assert "two/store" not in table.stdout
+    assert rmqctl("query-key", "*/store", "Orders", "nowhere").exit_code == 1
+    unread = rmqctl("query-key", "@fleet.toml", "Orders", "k70", "-o", "jsonl")
+    assert unread.exit_code == 1, "a store that cannot be read may hold it"
+    assert "nothing is there" in rows(unread)[-1]["error"]
+    assert "follows one store" in rmqctl("query-key", "*/store", "Orders", "k7", "--explain").stderr
+
+
 def test_rebuild_of_several_says_how_many_files_differ(rmqctl: Run, stores: Path) -> None:
     unit = next(path for path in Path("two/store/consumequeue").rglob("0*") if path.is_file())
     data = bytearray(unit.read_bytes())
@@ -156,6 +175,7 @@ def test_a_volume_of_another_cluster_is_named(rmqctl: Run, stores: Path) -> None
         (["verify", "@bad.toml"], "is no inventory in TOML"),
         (["verify", "@empty.toml"], "has no table [[store]]"),
         (["verify", "@typo.toml"], "has the key 'pth'"),
+        (["verify", "@disk.toml"], "true needs a host"),
         (["rebuild", "one/store", "two/store", "--topic", "Orders"], "compared with their logs"),
         (["recover", "one/store", "two/store", "--apply"], "one line a store"),
         (["topics", "one/store", "k", "--as-found"], "is for RocketMQ"),
@@ -165,6 +185,7 @@ def test_what_cannot_be_asked_is_one_sentence(rmqctl: Run, stores: Path, argumen
     assert not rmqctl("produce", "k", "--format", "kafka", "--topic", "T", "--small").exit_code
     Path("bad.toml").write_text("[[store", "utf-8")
     Path("empty.toml").write_text("x = 1", "utf-8")
+    Path("disk.toml").write_text('[[store]]\npath = "one/store"\nown_disk = true\n', "utf-8")
     Path("typo.toml").write_text('[[store]]\npth = "one/store"\n', "utf-8")
     result = rmqctl(*arguments)
     assert result.exit_code in {2, 10, 11}

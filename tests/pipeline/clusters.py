@@ -40,19 +40,33 @@ class Cluster:
         self._await_port()
         self.workers = [self.add_worker() for _ in range(workers)]
 
-    def add_worker(self) -> subprocess.Popen[bytes]:
-        """One more worker with one core."""
+    def add_worker(self, host: str = "127.0.0.1", within: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+        """One more worker with one core.
+
+        Args:
+            within: a command that starts it.
+        """
         place = self.directory / f"work-{time.monotonic_ns()}"
         return self._start(
-            "worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir",
-            str(place), self.url,
+            "worker.Worker", "--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir",
+            str(place), self.url, within=within,
         )  # fmt: skip
 
-    def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, *arguments: str, within: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+        command = [*within, _CLASS, f"org.apache.spark.deploy.{name}", *arguments]
         with (self.directory / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
-                [_CLASS, f"org.apache.spark.deploy.{name}", *arguments], stdout=log, stderr=log, env=self.environment
-            )
+            return subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
+
+    def kill_executor(self, worker: subprocess.Popen[bytes]) -> bool:
+        """Kill the executor of a worker with its Python processes, if it is at work; the worker starts another one."""
+        found = [process for process in descendants(worker.pid) if _is_executor(process)]
+        at_work = [process for executor in found for process in descendants(executor)]
+        for process in [*at_work, *found] if at_work else []:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return bool(at_work)
 
     def _await_port(self) -> None:
         for _ in range(600):
@@ -80,6 +94,13 @@ class Cluster:
             process.terminate()
         for process in [*self.workers, self.master]:
             process.wait(30)
+
+
+def _is_executor(process: int) -> bool:
+    try:
+        return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def descendants(parent: int) -> list[int]:

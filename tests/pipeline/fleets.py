@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-_TIMES = re.compile(r'"seconds": ?[\d.]+|\(\d+\.\d s\)')
+_TIMES = re.compile(r'(?<="seconds":)\s*[\d.]+|(?<=\()\d+\.\d(?= s\))')
 
 
 def damage(root: Path, seed: int, times: int = 3) -> None:
@@ -36,4 +36,4 @@ def second_directory(first: Path, second: Path) -> None:
 
 def timeless(text: str) -> str:
     """What a command said, without how long it took."""
-    return _TIMES.sub("TIME", text)
+    return _TIMES.sub("0", text)
