@@ -14,6 +14,7 @@ from commands._cells import printable
 from commands._progress import STAGES, progress
 from commands._rows import Row, take
 from commands._screen import SEVERITY_STYLES, Screen, cells_of
+from commands._types import refuse
 from rmqctl.answer import Answer, Section, TableLayout
 
 if TYPE_CHECKING:
@@ -85,12 +86,14 @@ def say(answer: Answer) -> None:
 def write(out: Output, answer: Answer) -> None:
     """Write an answer in the kind that the user asked for."""
     answer.every = out.every
+    if out.chooses and (answer.document is not None and out.kind in answer.document_kinds):
+        refuse("--columns" if out.columns else "--sort", f"chooses in a table; with -o {out.kind} this is one object.")
     if answer.document is not None and out.kind in answer.document_kinds:
         out.document(answer.document())
     elif out.kind == "table" and answer.sections is not None:
         for section in answer.sections():
             _write_section(out, section)
-    elif out.kind in {"json", "jsonl"} and answer.lines is not None:
+    elif out.kind in {"json", "jsonl"} and answer.lines is not None and not out.chooses:
         _write_pieces(answer.lines() if out.kind == "jsonl" else _array(answer.lines()))
     else:
         out.show(answer.rows, columns=answer.columns, csv_columns=answer.header)
@@ -169,7 +172,7 @@ def write_layout(out: Output, rows: Iterator[Row | None], layout: TableLayout) -
     every: Iterator[Row | None] = chain(head, rows)
     kinds = {row["kind"] for row in head}
     known = [kind for kind in kinds - {"finding"} if kind in layout.columns]
-    if kinds & layout.as_text:
+    if kinds & layout.as_text and not out.chooses:
         from commands._text import text_lines
 
         out.text(text_lines(every, local_time=out.local_time))

@@ -42,6 +42,11 @@ class Output:
     sort: str = ""
     limit: int | None = None
 
+    @property
+    def chooses(self) -> bool:
+        """Whether columns or an order are asked for."""
+        return bool(self.columns or self.sort)
+
     def show(
         self,
         rows: Iterable[Row | None],

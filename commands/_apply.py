@@ -122,7 +122,7 @@ def _write(proposal: Proposal, out: Output, *, verbose: bool) -> None:
     else:
         if out.kind == "hex" and proposal.preface:
             out.text([*proposal.preface, ""])
-        if proposal.shown.steps or not proposal.closing:
+        if proposal.shown.steps or not proposal.closing or out.kind == "csv":
             show_plan(proposal.shown, out, proposal.annotate, proposal.books, verbose=verbose)
         if out.kind == "jsonl" and proposal.summary is not None:
             out.show([proposal.summary()])
@@ -146,7 +146,7 @@ def show_plan(
     Args:
         verbose: every piece of evidence of a step, not only the first.
     """
-    from rmqctl.repair.rendering import plan_notices, plan_row, step_row
+    from rmqctl.repair.rendering import STEP_KEYS, plan_notices, plan_row, step_row
 
     if out.kind == "hex":
         from commands._apply_hex import plan_lines
@@ -155,7 +155,7 @@ def show_plan(
     elif out.kind == "json":
         out.document(plan_row(plan, books))
     elif out.kind in {"jsonl", "csv"}:
-        out.show([step_row(step) for step in plan.steps])
+        out.show([step_row(step) for step in plan.steps], csv_columns=STEP_KEYS)
     else:
         write_notices(out, plan_notices(plan, every=out.every, verbose=verbose))
 

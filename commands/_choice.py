@@ -30,6 +30,8 @@ def chosen(rows: Iterable[Row | None], out: Output) -> Iterator[Row]:
         _sink.write_text(keys)
         raise SystemExit(0)
     by = out.sort.removeprefix("-")
+    if out.columns and not head:
+        return
     for option, names in (("--columns", out.columns), ("--sort", (by,) if by else ())):
         for name in names:
             if head and name not in keys:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -91,6 +91,14 @@ class StoreOptions:
         if fleet.only is None or self.is_pattern:
             return fleet
         return fleet.only if silently else _introduced(fleet.only)
+
+    def each(self) -> list[StoreOptions]:
+        """Return a value for each path that patterns and repeated files name; directories together are one."""
+        from rmqctl.inventory import is_several, members_of
+
+        if not any(map(is_several, self.paths)) and (len(self.paths) < 2 or all(map(os.path.isdir, self.paths))):
+            return [self]
+        return [replace(self, path=member.path, paths=(member.path,)) for member in members_of(self.paths)]
 
     def open(self) -> Store:
         """Open the store as a whole; say so where only a part of it was named.
@@ -288,13 +296,16 @@ at_option = click.option(
 """Gives the command ``at``, epoch ms."""
 
 
-def output_option(*more: str, default: str = "table", folds: str = "", tables: bool = False) -> Decorator:
+def output_option(
+    *more: str, default: str = "table", folds: str = "", tables: bool = False, columns: bool = False
+) -> Decorator:
     """Add ``-o`` and ``--local-time``; gives the command ``out``, an `Output`.
 
     Args:
         more: kinds that this command has beside table, json, jsonl and csv.
         folds: what a table counts instead of showing each: adds ``--all``, which shows them.
         tables: its rows may be chosen: adds ``--columns``, ``--sort`` and ``--limit``.
+        columns: the same without ``--limit``, which the command has as a filter, or does not need.
     """
     kinds = click.option(
         "-o",
@@ -315,9 +326,9 @@ def output_option(*more: str, default: str = "table", folds: str = "", tables: b
     if folds:
         options.append(click.option("--all", "every", is_flag=True, help=f"Show {folds}."))
         keys.append("every")
-    if tables:
-        options += _CHOICE
-        keys += ["columns", "sort", "limit"]
+    if tables or columns:
+        options += _CHOICE[:3] if tables else _CHOICE[:2]
+        keys += ["columns", "sort", "limit"][: 3 if tables else 2]
     return _packed("out", tuple(options), tuple(keys), Output)
 
 

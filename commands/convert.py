@@ -37,7 +37,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 )
 @click.option("--small", is_flag=True, help="Small files in DST, for a test: segments of 64 KiB, a log of 4 MiB.")
 @owner_option
-@output_option()
+@output_option(tables=True)
 def command(
     store: StoreOptions,
     into: Path,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from commands import Command, _sink
-from commands._answer import finish, showing, write
+from commands._answer import finish, say, showing, write
 from commands._app import Output, message
 from commands._kafka_dump_log import kafka_dump_log_options
 from commands._options import (
@@ -22,7 +23,7 @@ from commands._options import (
 from commands._rows import Row
 from commands._signals import Terminated
 from commands._types import Size, Sizes, refuse
-from rmqctl.answer import Answer
+from rmqctl.answer import Answer, Section
 from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
 
@@ -54,7 +55,7 @@ from rmqctl.release import Release
     "--bytes", "within", type=Sizes(), metavar="FROM-TO", help="-o hex: only what has one of these bytes of the file."
 )
 @kafka_dump_log_options
-@output_option("text", "hex", "kafka-dump-log")
+@output_option("text", "hex", "kafka-dump-log", columns=True)
 def command(
     store: StoreOptions,
     filters: Filters,
@@ -76,9 +77,10 @@ def command(
 ) -> None:
     """Show what is in a commit log, or in any other file of a store: records, units, entries, damage.
 
-    PATH is a store (its commit log is shown, in log order), a directory inside one, or one file,
-    also one that lies in no store. Damage is shown in its place, and the dump goes on after it.
-    `-o hex` names every byte. Exits 1 when damage was shown or nothing matched the filters.
+    PATH is a store (its commit log is shown, in log order), a directory inside one, or one file, also one
+    that lies in no store; several files, or a pattern in quotes, are shown one after the other. Damage is shown in
+    its place, and the dump goes on after it. `-o hex` names every byte. Exits 1 when damage was shown or nothing
+    matched the filters.
 
     \b
     FORMAT takes %t topic, %p queue id, %o queue offset, %O physical offset, %k keys,
@@ -91,7 +93,7 @@ def command(
       rmqctl dump /data/rocketmq/store --topic TopicTest --after -15m
       rmqctl dump /data/rocketmq/store -o jsonl --body | jq .body
       rmqctl dump /data/rocketmq/store/index
-      rmqctl dump store/consumequeue/TopicTest/0 -o csv
+      rmqctl dump 'store/consumequeue/Orders*/0' -o csv
       rmqctl dump store --key order1 -o hex
       rmqctl dump store/commitlog/00000000000000393216 -o hex --bytes 8756-8839
       rmqctl dump store --pending timer
@@ -105,26 +107,35 @@ def command(
     limited = body_limit is not None and not raw_body
     shown = body or limited or format_string is not None
     rendering = Rendering(shown, raw_body, body_limit, redact, records, max_body)
-    found = store.open_any()
+    first, *others = [one.open_any() for one in store.each()]
+    if others and (follow or pending or within or out.kind == "kafka-dump-log" or official):
+        refuse("PATH", "names several files; --follow, --pending, --bytes and kafka-dump-log take one.")
     if out.kind == "hex":
         from commands._hex import write_hex
 
-        stretches = found.hex(filters, within=within)
-        write_hex(stretches)
-        finish(stretches)
+        pieces = [found.hex(filters, within=within) for found in (first, *others)]
+        for stretches in pieces:
+            write_hex(stretches)
+            say(stretches)
+        pieces[-1].is_no = any(stretches.is_no for stretches in pieces)
+        finish(pieces[-1])
         return
     if out.kind == "kafka-dump-log" or official:
-        _write_official(out, found.dump(filters, rendering, as_release=as_release, official=official))
+        _write_official(out, first.dump(filters, rendering, as_release=as_release, official=official))
         return
-    answer = found.dump(
-        filters,
-        rendering,
-        as_release=as_release,
-        follow=follow,
-        pending=pending,
-        read_committed=read_committed,
-        processes=processes,
-    )
+    answers = [
+        found.dump(
+            filters,
+            rendering,
+            as_release=as_release,
+            follow=follow,
+            pending=pending,
+            read_committed=read_committed,
+            processes=processes,
+        )
+        for found in (first, *others)
+    ]
+    answer = _together(answers, filters.limit) if others else answers[0]
     form = _formatter(answer, format_string)
     try:
         with showing(answer):
@@ -134,6 +145,38 @@ def command(
             return
         raise
     finish(answer)
+
+
+def _together(answers: Sequence[Answer], limit: int | None) -> Answer:
+    """Return the dumps of several files as one, file after file.
+
+    Args:
+        limit: rows at most of all.
+    """
+    whole = Answer(formatter=answers[0].formatter, work="dump", total=sum(answer.total or 0 for answer in answers))
+    first = next(iter(answers[0].sections())) if answers[0].sections is not None else Section()
+
+    def rows() -> Iterator[Row | None]:
+        shown = 0
+        for answer in answers:
+            answer.on_advance = whole.advance
+            before, damaged = shown, False
+            for row in answer.rows:
+                if shown == limit:
+                    return
+                shown += row is not None
+                damaged = damaged or (row is not None and row["kind"] == "finding")
+                yield row
+            if shown > before:
+                whole.remarks += answer.remarks
+                whole.is_no = whole.is_no or damaged
+        if not shown and any(answer.is_no for answer in answers):
+            whole.remarks += answers[0].remarks
+            whole.is_no = True
+
+    whole.rows = rows()
+    whole.sections = lambda: [replace(first, rows=whole.rows)]
+    return whole
 
 
 def _check(out: Output, format_string: str | None, *, follow: bool, redact: bool) -> None:

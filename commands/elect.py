@@ -15,7 +15,7 @@ from commands._options import StoreOptions, output_option, refusing
 @click.argument("a", metavar="A", shell_complete=files)
 @click.argument("b", metavar="B", shell_complete=files)
 @click.argument("others", nargs=-1, metavar="[C]...", shell_complete=files)
-@output_option()
+@output_option(tables=True)
 @refusing
 def command(a: str, b: str, others: tuple[str, ...], out: Output) -> None:
     """Compare the disks of all replicas, A, B and more, and say what is lost with each of them as the leader.

@@ -15,7 +15,7 @@ from commands._options import output_option
 
 @click.command("formats", cls=Command, usual="output")
 @click.argument("name", required=False, shell_complete=formats)
-@output_option()
+@output_option(tables=True)
 def command(name: str | None, out: Output) -> None:
     """List the known formats, or print the layout of one: offset, size, type, name, note.
 

@@ -16,7 +16,7 @@ from commands._types import refuse
 @click.option("--explain", is_flag=True, help="Show instead what each fact says about the release.")
 @click.option("--segments", is_flag=True, help="List instead the files of the log, with where and when each begins.")
 @at_option
-@output_option()
+@output_option(tables=True)
 def command(store: StoreOptions, explain: bool, segments: bool, at: int | None, out: Output) -> None:
     """Show what is in a store: kind, release, geometry, sizes, offsets, times, exit state.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--body", is_flag=True, help="Add the body, decompressed.")
 @max_body_option
 @as_release_option
-@output_option()
+@output_option(columns=True)
 def command(
     store: StoreOptions,
     message_id: str,

@@ -49,7 +49,7 @@ _FOREVER = (1 << 63) - 1
 @max_body_option
 @filter_options_but("key", "damaged")
 @as_release_option
-@output_option()
+@output_option(columns=True)
 def command(
     store: StoreOptions,
     words: tuple[str, ...],

@@ -38,7 +38,7 @@ from rmqctl.release import Release
 @filter_options_but("topic", "queue", "damaged", "from_offset", "to_offset")
 @as_release_option
 @as_found_option
-@output_option()
+@output_option(columns=True)
 def command(
     store: StoreOptions,
     queue: QueueChoice,

@@ -38,7 +38,7 @@ _STATEMENT = re.compile(r"\s*(select|with|show|describe|desc|explain|values|from
 @click.option("--explain", is_flag=True, help="Show how the query would be run instead of running it.")
 @engine_option
 @spark_options
-@output_option()
+@output_option(columns=True)
 @refusing
 def command(
     stores: tuple[str, ...],

@@ -58,7 +58,7 @@ _SHOWN = (
 @click.option("--split-size", type=Size(), help="Bytes of the log in one task; default: by the size of the log.")
 @engine_option
 @spark_options
-@output_option()
+@output_option(columns=True)
 def command(
     store: StoreOptions,
     filters: FilterOptions,
@@ -147,7 +147,7 @@ def _show(stats: Stats, out: Output, by: tuple[str, ...], failed: Mapping[str, s
     if out.kind == "json":
         out.document({**groups, "duplicates": stats.duplicates, "top_keys": stats.top_keys})
         return
-    if out.kind == "table":
+    if out.kind == "table" and not out.chooses:
         for name, rows in groups.items():
             out.text([f"{'' if name == next(iter(groups)) else chr(10)}by {name}" if name != "all" else "all messages"])
             rows = [{**row, **{shown: row[key] for key, shown in _SIZES.items()}} for row in rows]

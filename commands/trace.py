@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "-n", "--limit", "most", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="Lives at most."
 )
 @as_release_option
-@output_option()
+@output_option(columns=True)
 def command(
     store: StoreOptions, message: str, topic: str | None, most: int, as_release: Release | None, out: Output
 ) -> None:

@@ -61,6 +61,15 @@ HEADER = ("kind", "id", "severity", "file", "offset", "size", *_FACTS, "message"
 """Every key that the row of a finding may have, in order."""
 
 
+def header_of(*keys: str, damage: bool = False) -> list[str]:
+    """Return the header of rows of several kinds: the keys of each, separated by blanks, every key once.
+
+    Args:
+        damage: rows of findings stand among them.
+    """
+    return list(dict.fromkeys(" ".join(keys).split() + list(HEADER if damage else ())))
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One piece of damage (or something worth knowing) at one place.

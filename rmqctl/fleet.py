@@ -136,7 +136,20 @@ class Fleet:
         def one(member: Member, store: Asked) -> Answer:
             return ask_one(member, store, question) if isinstance(store, Store) else store.answer(question)
 
-        return shape(self, one)
+        return shape(self._each_once(question.verb), one)
+
+    def _each_once(self, verb: str) -> Fleet:
+        """Return the stores, one for all of its parts that were named where a verb looks at the whole store."""
+        kept: list[tuple[Member, Opened]] = []
+        parts: dict[str, int] = {}
+        for member, store in self.stores:
+            if isinstance(store, Store) and store.selection and verb not in store.keep_to_selection:
+                parts[store.root] = parts.get(store.root, 0) + 1
+                if parts[store.root] > 1:
+                    continue
+                member = replace(member, name=store.root)
+            kept.append((member, store))
+        return Fleet(kept, self.remarks) if len(kept) < len(self.stores) else self
 
     def as_tables(
         self, filters: Filters = EVERYTHING, *, split_size: int | None = None, body: str = "decompressed"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqctl.answer import Answer, Row, Section
+from rmqctl.findings import header_of
 from rmqctl.text import instant, number_of
 
 _PLACE = re.compile(r"(.+)[/-](\d{1,9})@(\d{1,18})")
@@ -82,6 +83,12 @@ class Life:
         yield {"kind": "fate", "life": number, **end}
 
 
+_KEYS = """
+    kind life name what time file position text group consumer_offset topic unique_key keys queue_id queue_offset
+    physical_offset partition offset key producer_id producer_epoch transactional leader_epoch sequence fate sentence
+"""
+
+
 def show_lives(answer: Answer, asked: str, lives: Sequence[Life], *, more: int = 0) -> None:
     """Fill an answer with lives, the newest first.
 
@@ -90,6 +97,7 @@ def show_lives(answer: Answer, asked: str, lives: Sequence[Life], *, more: int =
         more: lives that were found besides.
     """
     answer.rows = [row for number, life in enumerate(lives, 1) for row in life.rows(number)]
+    answer.header = header_of(_KEYS)
     answer.document = lambda: {"asked": asked, "lives": [life.document() for life in lives], "more": more}
     answer.sections = lambda: _sections(lives)
     answer.is_no = all(life.fate == "unwritten" for life in lives)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from rmqctl.repair.books import Books
 
 
+STEP_KEYS = ("kind", "id", "file", "what", "why", "loses", "gives_up", "edits")
+"""Keys of the row of a step, in order."""
+
+
 def step_row(step: Step) -> dict[str, Any]:
     """One step with its edits, without the bytes that they write."""
     return {

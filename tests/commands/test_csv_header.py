@@ -36,3 +36,61 @@ def test_no_rows_have_the_same_header(name: str, verb: list[str], rmqctl: Rmqctl
     nothing = rmqctl(*words, "--topic", "no-such-topic")
     assert nothing.exit_code == 1
     assert nothing.stdout.splitlines() == rmqctl(*words).stdout.splitlines()[:1]
+
+
+LOOKUPS = [
+    ("5.5.0-crash", ["dump", "--topic", "LabOrders"], ["dump", "--topic", "no-such"]),
+    ("5.5.0-crash", ["dump", "--body", "--key", "k1"], ["dump", "--body", "--key", "no-such"]),
+    ("5.5.0-crash", ["query-key", "LabOrders", "k1"], ["query-key", "LabOrders", "no-such"]),
+    ("5.5.0-crash", ["query-offset", "LabOrders/0", "0", "-n", "9"], ["query-offset", "LabOrders/0", "99999"]),
+    ("5.5.0-crash", ["query-time", "LabOrders", "2026-11-20"], ["query-time", "LabOrders/0", "2099-01-01"]),
+    ("5.5.0-crash", ["trace", "LabOrders/0@5"], ["trace", "no-such"]),
+    ("4.3.1-clean", ["dump", "--topic", "idem"], ["dump", "--topic", "no-such"]),
+    ("4.3.1-clean", ["dump", "--records", "--topic", "idem"], ["dump", "--records", "--topic", "no-such"]),
+    ("4.3.1-clean", ["query-key", "txn-a", "k1"], ["query-key", "txn-a", "no-such"]),
+    ("4.3.1-clean", ["query-offset", "txn-a/0", "0", "-n", "9"], ["query-offset", "txn-a/0", "99999"]),
+    ("4.3.1-clean", ["query-time", "txn-a", "2026-11-20"], ["query-time", "txn-a/0", "2099-01-01"]),
+    ("4.3.1-clean", ["trace", "txn-a/0@5"], ["trace", "no-such"]),
+]
+
+
+@pytest.mark.parametrize(("name", "some", "none"), LOOKUPS, ids=lambda value: "_".join(value) if value else "")
+def test_records_have_one_header_whatever_matches(name: str, some: list[str], none: list[str], rmqctl: Rmqctl) -> None:
+    root = str(golden.pristine(name))
+    rows = [json.loads(line) for line in rmqctl(some[0], root, *some[1:], "-o", "jsonl").stdout.splitlines()]
+    shown = list(csv.DictReader(StringIO(rmqctl(some[0], root, *some[1:], "-o", "csv").stdout)))
+    assert len(shown) == len(rows) > 0
+    assert {key for row in rows for key in row} <= set(shown[0])
+    nothing = rmqctl(none[0], root, *none[1:], "-o", "csv").stdout.splitlines()
+    assert nothing[0].split(",") == list(shown[0])
+
+
+def test_a_plan_without_steps_has_its_header(rmqctl: Rmqctl) -> None:
+    text = rmqctl("repair", golden.pristine("4.3.1-clean"), "-o", "csv").stdout
+    assert text == "kind,id,file,what,why,loses,gives_up,edits\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["dump"], ["query-offset", "LabOrders/0", "0", "-n", "9"], ["query-key", "LabOrders", "k1"], ["stats"]],
+    ids=lambda words: words[0],
+)
+def test_rows_are_chosen_and_ordered(words: list[str], rmqctl: Rmqctl) -> None:
+    root = golden.pristine("5.5.0-crash")
+    more = ("--columns", "topic,queue_offset") if words != ["stats"] else ("--columns", "topic,messages")
+    key = more[1].split(",")[1]
+    given = rmqctl(words[0], root, *words[1:], *more, f"--sort=-{key}", "-o", "jsonl")
+    rows = [json.loads(line) for line in given.stdout.splitlines()]
+    assert rows and all(list(row) == more[1].split(",") for row in rows)
+    numbers = [row[key] for row in rows if row[key] is not None]
+    assert numbers == sorted(numbers, reverse=True)
+    names = rmqctl(words[0], root, *words[1:], "--columns", "help").stdout.split()
+    assert set(more[1].split(",")) <= set(names)
+    wrong = rmqctl(words[0], root, *words[1:], "--columns", "topik")
+    assert wrong.exit_code == 2 and "topic" in wrong.stderr
+
+
+def test_one_object_has_no_columns(rmqctl: Rmqctl) -> None:
+    refused = rmqctl("info", golden.pristine("5.5.0-crash"), "--columns", "kind")
+    assert refused.exit_code == 2
+    assert "chooses in a table; with -o table this is one object" in refused.stderr

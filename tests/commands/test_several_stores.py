@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rmqctl as library
+from fixtures import golden
 from rmqctl import questions
 from rmqctl.errors import NotAStore, WrongUsage
 
@@ -304,3 +305,25 @@ def test_results_of_single_hosts_are_summed_up_as_the_stores_would_be(rmqctl: Ru
     assert refused.exit_code == 1
     assert "does not answer `topics`" in refused.stdout
     assert "is a result of verify" in rmqctl("doctor", "@results/one.json").stdout
+
+
+def test_a_dump_of_several_files_is_one_answer(rmqctl: Run) -> None:
+    root = golden.pristine("5.5.0-clean")
+    whole = rmqctl("dump", root, "-o", "jsonl").stdout
+    assert rmqctl("dump", f"{root}/commitlog/*", "-o", "jsonl").stdout == whole
+    files = sorted((root / "commitlog").iterdir())
+    assert rmqctl("dump", *files, "-o", "jsonl").stdout == whole
+    assert len(rmqctl("dump", f"{root}/commitlog/*", "-o", "jsonl", "-n", "400").stdout.splitlines()) == 400
+    nothing = rmqctl("dump", f"{root}/commitlog/*", "--key", "no-such")
+    assert (nothing.exit_code, nothing.stderr.count("nothing matched")) == (1, 1)
+    queues = rmqctl("dump", f"{root}/consumequeue/LabOrd*/[01]", "-o", "jsonl")
+    rows = [json.loads(line) for line in queues.stdout.splitlines()]
+    assert {(row["topic"], row["queue_id"]) for row in rows} == {("LabOrders", 0), ("LabOrders", 1)}
+    assert rmqctl("dump", f"{root}/commitlog/*", "--follow").exit_code == 2
+    assert rmqctl("dump", f"{root}/no-such*").exit_code == 11
+
+
+def test_parts_of_one_store_are_looked_at_once(rmqctl: Run) -> None:
+    root = golden.pristine("5.5.0-clean")
+    rows = json.loads(rmqctl("info", f"{root}/commitlog/*", "-o", "json").stdout)["stores"]
+    assert [row["store"] for row in rows] == [str(root)]

@@ -13,7 +13,7 @@ from rmqctl import questions
 from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section, TableLayout, within_one_file
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Glob, Rendering, did_you_mean
-from rmqctl.findings import Finding, Severity
+from rmqctl.findings import Finding, Severity, header_of
 from rmqctl.kafka.directory.directory import LogDirectories, LogFile, Partition, read_partition
 from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.dump.files import file_rows
@@ -36,6 +36,17 @@ if TYPE_CHECKING:
 SEGMENTS = (FileKind.LOG, FileKind.KRAFT_SNAPSHOT)
 _BATCH = ("position", "base_offset", "last_offset", "count", "compression", "max_timestamp", "producer_id", "remark")
 _RECORD = ("offset", "timestamp", "key", "value", "headers", "remark")
+
+
+BATCH_KEYS = """
+    kind file topic partition position size magic base_offset last_offset count compression timestamp_type
+    base_timestamp max_timestamp producer_id producer_epoch base_sequence last_sequence leader_epoch
+    transactional control delete_horizon crc crc_ok
+"""
+RECORD_KEYS = """
+    kind file topic partition batch_position offset timestamp sequence key value headers key_size value_size
+    control_type decoded
+"""
 
 
 def dump(
@@ -67,6 +78,8 @@ def dump(
         segments.views = _committed_views(logs)
     run = _Run(logs, segments, filters, answer, 1 if read_committed else processes)
     answer.rows = run.following() if follow else run.rows()
+    if logs.selected_file is None or logs.selected_file[1].kind in SEGMENTS:
+        answer.header = header_of(BATCH_KEYS, RECORD_KEYS if with_records else "", damage=True)
     if logs.selected_file is None or logs.selected_file[1].kind in SEGMENTS:
         answer.formatter = lambda text: compile_form(text, FORM)
     answer.sections = lambda: [Section(rows=answer.rows, layout=RECORD_LAYOUT if with_records else LAYOUT)]

@@ -9,6 +9,8 @@ from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import WrongUsage
 from rmqctl.explain import step_lines
 from rmqctl.filters import TIME_WORDS, asked_time
+from rmqctl.findings import header_of
+from rmqctl.kafka.dump.dumping import RECORD_KEYS
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.query.key import KeySearch, explain_key, latest_rows
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
@@ -21,11 +23,16 @@ from rmqctl.parallel import processes_for
 _RECORD = ("partition", "offset", "timestamp", "key", "value")
 _ANSWER = ("topic", "partition", "time", "offset", "timestamp")
 
+_STATUS_KEYS = "kind topic partition status next_offset log_start_offset log_end_offset last_stable_offset"
+_TIME_KEYS = "kind topic partition time offset timestamp"
+_STEP_KEYS = "kind file what result id"
+
 
 def query_offset(replicas: Replicas, asked: questions.QueryOffset) -> Answer:
     """Give the records that a consumer gets from an offset on."""
     log = replicas.find(asked.topic, asked.queue)
-    answer = begin_served(replicas, Answer(), [log] if log else [])
+    header = header_of(_STATUS_KEYS, RECORD_KEYS, _STEP_KEYS, damage=True)
+    answer = begin_served(replicas, Answer(header=header), [log] if log else [])
     if log is None:
         answer.rows = _no_partition(replicas, asked.topic, asked.queue, answer, explain=asked.explain)
         return answer
@@ -57,7 +64,8 @@ def query_time(replicas: Replicas, asked: questions.QueryTime) -> Answer:
     else:
         one = replicas.find(topic, partition)
         chosen = [one] if one else []
-    answer = begin_served(replicas, Answer(), chosen)
+    header = header_of(_TIME_KEYS, RECORD_KEYS, _STEP_KEYS, damage=True)
+    answer = begin_served(replicas, Answer(header=header), chosen)
     if not chosen:
         answer.rows = _no_partition(replicas, topic, partition, answer, explain=asked.explain)
         return answer
@@ -92,7 +100,8 @@ def query_key(replicas: Replicas, asked: questions.QueryKey) -> Answer:
     most = min((n for n in (asked.most, filters.limit) if n is not None), default=None)
     chosen = [log for log in replicas.of(topic) if filters.queue in {None, log.partition.partition}]
     size = sum(file.size for log in chosen for file in log.partition.logs)
-    answer = begin_served(replicas, Answer(work="query-key", total=size), chosen)
+    header = header_of(RECORD_KEYS, _STEP_KEYS, damage=True)
+    answer = begin_served(replicas, Answer(work="query-key", total=size, header=header), chosen)
     if not chosen:
         answer.rows = _no_partition(replicas, topic, filters.queue, answer, explain=asked.explain)
         return answer

@@ -22,6 +22,16 @@ _QUEUE = ("kind", "topic", "queue_id", "queue_offset", "physical_offset", "size"
 _INDEX = ("kind", "number", "slot", "key_hash", "physical_offset", "store_timestamp", "previous", "remark")
 
 
+MESSAGE_KEYS = """
+    kind file position physical_offset size magic body_crc body_crc_ok queue_id flag queue_offset sys_flag
+    born_timestamp born_host store_timestamp store_host reconsume_times prepared_transaction_offset topic tags
+    keys unique_key message_id properties transaction compression body_size inner
+"""
+"""Keys of the row of a message, of padding at the end of a file, and of a message in an inner batch."""
+STEP_KEYS = "kind file what result id"
+"""Keys of the row of a step of an explanation."""
+
+
 def begin(store: RocketMQStore, answer: Answer | None = None) -> Answer:
     """Return an answer with the remark on a store whose broker runs."""
     made = Answer() if answer is None else answer

@@ -10,12 +10,13 @@ from rmqctl import questions
 from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section, within_one_file
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Glob, Names, Rendering
+from rmqctl.findings import header_of
 from rmqctl.release import Release
 from rmqctl.rocketmq.dump.dump import Dump
 from rmqctl.rocketmq.dump.sources import Request, configured_index, identify, selected_files
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
-from rmqctl.rocketmq.verbs.common import LAYOUT, begin, row_options
+from rmqctl.rocketmq.verbs.common import LAYOUT, MESSAGE_KEYS, begin, row_options
 from rmqctl.store import LoneFile
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ def dump(found: Found, asked: questions.Dump) -> Answer:
         yield from dump.lines()
         _finish(found, dump, asked.filters, answer, follow=asked.follow)
 
+    if dump.log is not None:
+        shown = asked.rendering
+        bodies = "body_size_decompressed body" * shown.body + " raw_body" * shown.raw_body
+        answer.header = header_of(MESSAGE_KEYS, bodies, damage=True)
     answer.rows, answer.formatter = rows(), _compile
     answer.sections = lambda: [Section(rows=answer.rows, layout=LAYOUT)]
     if not asked.follow:

@@ -11,9 +11,18 @@ from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import WrongUsage
 from rmqctl.explain import step_lines
 from rmqctl.filters import TIME_WORDS, Filters, asked_time
+from rmqctl.findings import header_of
 from rmqctl.release import Release
 from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.rocketmq.verbs.common import LAYOUT, answer_messages, begin, message_rows, row_options
+from rmqctl.rocketmq.verbs.common import (
+    LAYOUT,
+    MESSAGE_KEYS,
+    STEP_KEYS,
+    answer_messages,
+    begin,
+    message_rows,
+    row_options,
+)
 
 if TYPE_CHECKING:
     from rmqctl.rocketmq.query.ids import IdAnswer, MessageId
@@ -26,11 +35,17 @@ if TYPE_CHECKING:
 _MAX = 64
 """Candidates that a broker gives at most."""
 
+_STATUS_KEYS = "kind status next_offset min_offset max_offset topic queue_id offset"
+_TIME_KEYS = """
+    kind topic queue_id time queue_offset boundary min_offset max_offset previous_store_timestamp store_timestamp
+    next_store_timestamp
+"""
+
 
 def query_key(store: RocketMQStore, asked: questions.QueryKey) -> Answer:
     """Find messages by key in the index as a broker does, or in the log."""
     show, times = row_options(asked.rendering, asked.as_release), asked.times
-    answer = begin(store)
+    answer = begin(store, Answer(header=header_of(MESSAGE_KEYS, STEP_KEYS, damage=True)))
     answer.total = sum(f.size for f in store.log_files)
     if asked.scan:
         _refuse_with_scan(asked)
@@ -160,7 +175,7 @@ def query_id(store: RocketMQStore, asked: questions.QueryId) -> Answer:
     if asked.scan and asked.explain:
         raise WrongUsage("--explain", "reads the log by itself; leave out --scan.")
     show = row_options(asked.rendering, asked.as_release)
-    answer = begin(store)
+    answer = begin(store, Answer(header=header_of(MESSAGE_KEYS, STEP_KEYS, damage=True)))
     answer.work, answer.total = "scan" if asked.scan else "explain", sum(f.size for f in store.log_files)
     more = 0
 
@@ -251,7 +266,7 @@ def query_offset(store: RocketMQStore, asked: questions.QueryOffset) -> Answer:
         asked.offset, filters.limit, filters.tag, asked.as_release is not None, asked.explain, show,
         _filter(filters, strict=show.strict),
     )  # fmt: skip
-    answer = begin(store)
+    answer = begin(store, Answer(header=header_of(_STATUS_KEYS, MESSAGE_KEYS, STEP_KEYS, damage=True)))
 
     def rows() -> Iterator[Row]:
         with _started(store, asked.as_release, as_found=asked.as_found) as started:
@@ -278,7 +293,7 @@ def query_time(store: RocketMQStore, asked: questions.QueryTime) -> Answer:
         raise WrongUsage("TIME", f"{asked.time!r} is for Kafka; give a time.")
     time, show = asked_time("TIME", asked.time), row_options(asked.rendering, asked.as_release)
     question = TimeQuestion(time, Boundary(asked.boundary), asked.explain, show)
-    answer = begin(store)
+    answer = begin(store, Answer(header=header_of(_TIME_KEYS, MESSAGE_KEYS, STEP_KEYS, damage=True)))
 
     def rows() -> Iterator[Row]:
         with _started(store, asked.as_release, as_found=asked.as_found) as started:
