@@ -13,9 +13,9 @@ from tests.conftest import Rmqctl
 @pytest.mark.parametrize(
     ("store", "release", "hint"),
     [
-        ("5.5.0-clean", "9.9.9", "known here are 3.2.6 and 4.4 to 5.5.0"),
-        ("5.5.0-clean", "3.5.8", "known here are 3.2.6 and 4.4 to 5.5.0"),
-        ("5.5.0-clean", "4.3.1", "known here are 3.2.6 and 4.4 to 5.5.0"),
+        ("5.5.0-clean", "9.9.9", "known here are 3.2.6 and 4.4 to 5.5.1"),
+        ("5.5.0-clean", "3.5.8", "known here are 3.2.6 and 4.4 to 5.5.1"),
+        ("5.5.0-clean", "4.3.1", "known here are 3.2.6 and 4.4 to 5.5.1"),
         ("5.5.0-clean", "5.1.9", "5.1.4"),
         ("4.3.1-clean", "5.3.3", "known here are 0.8 to 4.4.0"),
         ("4.3.1-clean", "4.3.2", "4.3.1"),

@@ -93,7 +93,7 @@ def test_a_start_is_that_of_the_store(variant: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("3.5.8", "3.5.8 is no release of RocketMQ that is known here; known here are 3.2.6 and 4.4 to 5.5.0."),
+        ("3.5.8", "3.5.8 is no release of RocketMQ that is known here; known here are 3.2.6 and 4.4 to 5.5.1."),
         ("3.2.2", "3.2.2 is no release of RocketMQ that is known here; of that series only 3.2.6 is known here."),
         ("3.2", None),
     ],

@@ -167,7 +167,7 @@ def index_evidence(store: RocketMQStore) -> Iterator[Evidence]:
 OLDEST, NEWEST = Release(3, 2, 6), Release(5, 5, 0)
 KNOWN: Mapping[tuple[int, int], int] = {
     (3, 2): 6, (4, 4): 0, (4, 5): 2, (4, 6): 1, (4, 7): 1, (4, 8): 0, (4, 9): 8, (5, 0): 0, (5, 1): 4, (5, 2): 0,
-    (5, 3): 4, (5, 4): 0, (5, 5): 0,
+    (5, 3): 4, (5, 4): 0, (5, 5): 1,
 }  # fmt: skip
 """The newest patch of each series whose rules are known."""
 FIRST_PATCH: Mapping[tuple[int, int], int] = {(3, 2): 6}
