@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 
 from fixtures.bulk import Bulk, make
-from rmqctl.rocketmq.engine.config import StoreConfig
-from rmqctl.rocketmq.engine.engine import StoreEngine
-from rmqctl.rocketmq.engine.message import Message
 from tests.browse.walking import Walk, walk
 
 pytestmark = pytest.mark.slow
@@ -63,10 +60,8 @@ def test_a_store_of_1_gib_with_20_topics(tmp_path: Path) -> None:
     assert took[-1][0] < LONGEST, took[-5:]
 
 
-def test_a_store_of_5000_topics(tmp_path: Path) -> None:
-    engine = StoreEngine.open(tmp_path / "store", StoreConfig.small(services=False))
-    for n in range(5000):
-        engine.put(Message(f"Topic{n:04}", b"body", 0, {"KEYS": f"order-{n}"}))
-    engine.close()
+def test_a_store_of_5000_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fixtures.bulk._topic", lambda number: b"Topic%04d" % number)
+    make(tmp_path / "store", Bulk(1 << 26, 1 << 26, topics=5000, queues=1, queue_file_units=100))
     took = _walked(tmp_path / "store", "Topic0777")
     assert took[-1][0] < LONGEST, took[-5:]
