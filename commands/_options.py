@@ -94,6 +94,8 @@ class StoreOptions:
 
     def each(self) -> list[StoreOptions]:
         """Return a value for each path that patterns and repeated files name; directories together are one."""
+        if len(self.paths) < 2 and not (SEVERAL & set(self.path)):
+            return [self]
         from rmqctl.inventory import is_several, members_of
 
         if not any(map(is_several, self.paths)) and (len(self.paths) < 2 or all(map(os.path.isdir, self.paths))):
