@@ -338,6 +338,16 @@ class Trace(Question[Answer]):
     most: int = SHOWN
     as_release: Release | None = None
 
+    def hold_to_bundle(self, *, redacted: bool) -> None:
+        """Refuse also keys and ids that others than brokers made."""
+        from rmqctl.life import place_in
+
+        Question.hold_to_bundle(self, redacted=redacted)
+        if redacted and place_in(self.message) is None:
+            raise WrongUsage(
+                "MESSAGE", f"is no place, and keys are not in this bundle: {_LEFT_OUT}; give TOPIC/QUEUE@OFFSET."
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Recover(Question[Proposal]):

@@ -162,6 +162,7 @@ def test_it_is_read_as_a_store_and_refuses_what_was_left_out(rmqctl: Rmqctl, tmp
         ["dump", out, "--body"],
         ["dump", out, "--grep", "x"],
         ["query-key", out, "t", "k"],
+        ["trace", out, "k"],
         ["dump", out, "--key", "k"],
     ):
         refused = rmqctl(*typed)

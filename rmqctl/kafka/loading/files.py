@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -102,7 +103,10 @@ class PartitionFiles:
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.before = {file.name.rpartition("/")[2]: _stored(file) for file in partition.files}
+        self.before: dict[str, Content] = {}
+        for file in partition.files:
+            with suppress(FileNotFoundError):  # a broker that runs has renamed it, or retention has taken it
+                self.before[file.name.rpartition("/")[2]] = _stored(file)
         self._now = dict(self.before)
 
     def names(self) -> list[str]:
