@@ -29,7 +29,7 @@ FACTS: dict[str, tuple[str, ...]] = {
     "K4": ("Transaction tx-hang-1 never ended, since 2026-11-21T01:38:53", "txn-a-0 offset 106 (7 records)",
            "txn-a-1 offset 82 (4 records)", "__consumer_offsets-0 offset 5 (2 records)"),
     "K6": ("plain-none-0: partition.metadata is missing", "1oaEsPE_TxuhODVUIk7dtQ", "132 records"),
-    "K8": ("plain-none-0: The bytes of the batch do not match", "gives up 6: plain-none 6; --from REPLICA"),
+    "K8": ("plain-none-0, offsets 63 to 68: The bytes of the batch do not match", "gives up 6: plain-none 6; --from REPLICA"),
     "K9": ("The broker will not start: snapshot __cluster_metadata-0/00000000000000000392-0000000002.checkpoint",
            "(0 bytes)", "A repair mends all of it and gives up nothing"),
     "K11": ("plain-none-0: The topic id of a partition is not that", "PpAdk7k-TC6ipwdJ-ngB5Q", "rT1tPNESSWOy5GiTEFCgtA",

@@ -136,7 +136,11 @@ _OF_OTHERS = (
 @pytest.mark.parametrize(
     ("verb", "own", "others"),
     [
-        ("recover", 106, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")),
+        (
+            "recover",
+            108,
+            ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends"),
+        ),  # two of them for the options of Spark
         ("verify", 135, ("rmqctl.rocketmq.verify.databases",)),
     ],
 )

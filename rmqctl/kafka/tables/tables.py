@@ -89,6 +89,8 @@ FINDING_SCHEMA = pa.schema(
         ("size", pa.int64()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
+        ("base_offset", pa.int64()),
+        ("last_offset", pa.int64()),
         ("messages", pa.int64()),
         ("cause", pa.string()),
         ("folded_under", pa.string()),

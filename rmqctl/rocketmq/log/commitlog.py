@@ -39,7 +39,6 @@ from rmqctl.rocketmq.log.columns import (
     properties_of,
     topic_numbers,
 )
-from rmqctl.rocketmq.log.cut import LOOK_BACK, goes_on
 from rmqctl.rocketmq.log.measure import whole_records
 from rmqctl.rocketmq.log.record import (
     HEAD_SEEN,
@@ -55,6 +54,8 @@ from rmqctl.rocketmq.log.scan import WINDOW, Extent, scan
 from rmqctl.rocketmq.store.files import OFFSET_DIGITS, RocketMQStore, StoreFile
 from rmqctl.text import number_of
 
+LOOK_BACK = 1 << 20, 16 << 20
+"""Bytes in front of a place in which a record should begin: the usual way, and with the largest messages."""
 _INNER = int(SysFlag.INNER_BATCH)
 _FILES_BACK = 4
 """Files in front of the end of the log in one of which a record should lie."""
@@ -315,7 +316,13 @@ def _is_stale(block: Block, gap: Gap, context: FileContext, state: LogState, sou
     else:
         time = _time_at(source, gap.end + context.file.lead)  # the record is not of this split
     is_older = time is not None and time < before and _are_older(source, context.file, gap.end, before)
-    return is_older and not goes_on(context.file, context.before, source, gap.position, gap.end, before)
+    return is_older and not _goes_on(source, context, gap.position, gap.end, before)
+
+
+def _goes_on(source: ByteSource, context: FileContext, front: int, after: int, time: int) -> bool:
+    from rmqctl.rocketmq.log.cut import goes_on  # a sound log needs none of it
+
+    return goes_on(context.file, context.before, source, front, after, time)
 
 
 def _time_in_front(block: Block, row: int, state: LogState) -> int:
@@ -423,7 +430,7 @@ def _judge_offsets(found: LogBlock, context: FileContext, state: LogState, sourc
         before, begin = _time_in_front(block, int(i), state), position - context.file.lead
         is_older = not context.followed and int(block["store_timestamp"][i]) < before
         is_older = is_older and _are_older(source, context.file, begin, before)
-        if is_older and not goes_on(context.file, context.before, source, begin, begin, before):
+        if is_older and not _goes_on(source, context, begin, begin, before):
             _end_log(found, position)
             found.findings.append(_stale(context, position, message))
             state.stale = True

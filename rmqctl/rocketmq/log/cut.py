@@ -23,9 +23,8 @@ from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.store.files import QUEUES, StoreFile, is_offset
 
-LOOK_BACK = 1 << 20, 16 << 20
-"""Bytes in front of a place in which a record should begin: the usual way, and with the largest messages."""
-
+_NEAR = 1 << 20
+"""Bytes in front of a break whose records are asked."""
 _INNER = int(SysFlag.INNER_BATCH)
 _LOOKED_AT = 64
 """Records after a break, and in front of it, that are asked."""
@@ -216,7 +215,7 @@ class _Units:
 def _near(file: StoreFile, source: ByteSource, end: int) -> tuple[list[_InPlace], int]:
     """Return the records of a file near in front of a byte, and how many bytes between them no record has."""
     found, room = list[_InPlace](), 0
-    for block in scan(source, Extent(file.name, file.base, max(end - LOOK_BACK[0], 0), end, lead=file.lead)):
+    for block in scan(source, Extent(file.name, file.base, max(end - _NEAR, 0), end, lead=file.lead)):
         found += _in_place(block)
         room += sum(min(gap.end, end) - gap.position for gap in block.gaps)
     return found, room

@@ -14,9 +14,8 @@ from rmqctl.files.tree import ForgivingTree
 from rmqctl.parallel import note
 from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL
 from rmqctl.rocketmq.log.block import Block
-from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, resume_state, walk_file
+from rmqctl.rocketmq.log.commitlog import LOOK_BACK, CommitLog, FileContext, LogBlock, resume_state, walk_file
 from rmqctl.rocketmq.log.crc import body_crcs
-from rmqctl.rocketmq.log.cut import LOOK_BACK
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.ranges import late_start, log_end
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
