@@ -207,17 +207,25 @@ def _hanging(store: Store) -> Iterator[Row]:
     if not hanging:
         return
     places = {place for row in hanging for place in row["partitions"]}
-    waits = [_waiting(row) for row in store.topics() if f"{row['topic']}-{row['partition']}" in places]
+    here = {f"{row['topic']}-{row['partition']}": row for row in store.topics()}
+    waits = [_waiting(here[place]) for place in here if place in places and _waiting_records(here[place])]
+    if not waits and places <= here.keys():
+        return  # it was ended in each of them
     names = ", ".join(row["transactional_id"] for row in hanging)
     since = instant(min(row["start_timestamp"] for row in hanging))
     never = "Transaction" if len(hanging) == 1 else "Transactions"
-    text = f"{never} {names} never ended, since {since}: readers of committed records wait at {', '.join(waits)}"
+    where = ", ".join(waits or sorted(places))
+    text = f"{never} {names} never ended, since {since}: readers of committed records wait at {where}"
     yield {"id": "transaction", "command": "transactions", "message": text}
 
 
 def _waiting(row: Row) -> str:
-    stable, end = row["last_stable_offset"], row["log_end_offset"]
-    return f"{row['topic']}-{row['partition']} offset {stable:,} ({number_of(end - stable, 'record')})"
+    stable, count = row["last_stable_offset"], number_of(_waiting_records(row), "record")
+    return f"{row['topic']}-{row['partition']} offset {stable:,} ({count})"
+
+
+def _waiting_records(row: Row) -> int:
+    return row["log_end_offset"] - row["last_stable_offset"]
 
 
 def _rows(verb: Callable[[], Answer], name: str) -> tuple[list[Row], list[Row]]:
@@ -248,13 +256,22 @@ def _is_well(found: Row) -> bool:
 def _next(found: Row, path: str) -> list[str]:
     """Return commands that may be typed next, those that only look before those that plan; none of them writes."""
     wanted = [trouble["command"] for trouble in found["troubles"] if trouble["command"]]
-    verbs = [*(["repair"] if found["worst"] else []), *(["recover"] if not found["start"]["harmless"] else []), *wanted]
+    verbs = [
+        *(["repair"] if found["worst"] and not _is_helpless(found["repair"]) else []),
+        *(["recover"] if not found["start"]["harmless"] else []),
+        *wanted,
+    ]
     if found["level"] != "full":
         verbs.append("verify")
     commands = [typed(*verb.split(), path) for verb in dict.fromkeys(verbs)]
-    if found["worst"]:
-        commands.append(typed("explain", found["worst"]["id"]))
+    if found["worst"]:  # first where no plan does anything about it: it says what else does
+        commands.insert(0 if _is_helpless(found["repair"]) else len(commands), typed("explain", found["worst"]["id"]))
     return commands[:_COMMANDS]
+
+
+def _is_helpless(plan: Row | None) -> bool:
+    """Whether a plan was made and changes nothing."""
+    return plan is not None and not plan["steps"] and not plan["refusal"]
 
 
 # --- on a terminal --------------------------------------------------------------------------------------

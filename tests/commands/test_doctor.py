@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from fixtures import golden as stores
 from rmqctl.errors import TooDamaged
 from rmqctl.rocketmq.family import RocketMQ
 from tests.commands import incidents
@@ -80,6 +82,15 @@ def test_a_repair_that_would_be_refused_is_not_promised(rmqctl: Rmqctl, golden: 
     shown = rmqctl("repair", root)
     assert "add --apply" not in shown.stderr
     assert "nothing was written, and --apply is refused: no batch queue file" in shown.stderr
+
+
+def test_a_repair_that_does_nothing_is_not_what_comes_next(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = stores.unpack("4.3.1-clean", tmp_path)
+    shutil.rmtree(root / "__cluster_metadata-0")
+    told = rmqctl("doctor", root).stdout
+    assert "A repair can do nothing" in told
+    assert "Next: rmqctl explain metadata.missing-log\n" in told
+    assert f"rmqctl repair {root}" not in told
 
 
 def test_what_is_no_store_is_an_error(rmqctl: Rmqctl, tmp_path: Path) -> None:

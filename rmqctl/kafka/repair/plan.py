@@ -545,6 +545,7 @@ class _Planner:
         replicas = Replicas(LogDirectories([directory]))
         suspects = {finding.file.partition("/")[0] for finding in findings}
         suspects |= {f"{finding.topic}-{finding.partition}" for finding in findings if finding.topic is not None}
+        suspects |= {name.partition("/")[0] for name in self._aborts}
         is_whole = directory.is_clean and str(FileKind.RECOVERY_POINTS) in suspects
         options = RebuildOptions(
             settings=self.options.settings,
@@ -588,6 +589,8 @@ class _Planner:
         first = made.replay.open[producer]
         what = f"end {transaction_name(label, producer, first)} by an ABORT marker at {made.end_offset}"
         why = f"it was asked for; readers of committed records go on; {answer}"
+        if log.segments[-1].txn_index is None:  # readers of committed records go by it, also where none is missed
+            self._aborts.add(f"{file.name[:-4]}.txnindex")
         yield Step(ABORT, file.name, what, why, tuple(appended(file.name, file.size, batch)))
 
     def _hanging(self) -> Iterator[Step]:

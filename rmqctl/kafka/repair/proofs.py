@@ -93,8 +93,9 @@ class Proofs:
         """Whether it is a marker, or records of the metadata, of which a step says that it writes them."""
         if record.queue.startswith(METADATA_TOPIC):
             return "a step makes it again" if "made again" in self._texts else ""
-        if record.queue.startswith(f"{CONSUMER_OFFSETS}-") and data[MAGIC_AT] >= 2:
-            return self._committed(record, data)
+        has_commits = record.queue.startswith(f"{CONSUMER_OFFSETS}-") and data[MAGIC_AT] >= 2
+        if has_commits and (committed := self._committed(record, data)):
+            return committed
         marker = marker_of(data) if data[MAGIC_AT] >= 2 else None
         if marker is None:
             return ""

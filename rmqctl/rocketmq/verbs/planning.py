@@ -263,12 +263,15 @@ def _assumptions(store: RocketMQStore, found: Repair) -> Iterator[str]:
 
 def _what_loses_less(found: Repair, no_replica: bool, placeholders: bool) -> Iterator[str]:
     """Name the options that may save what the plan gives up, before anything is written."""
-    given_up = sum(step.loses for step in found.plan.steps)
+    given_up = found.books.loses
+    gone = max(sum(step.loses for step in found.plan.steps) - given_up, 0)
     ways = ["--from STORE takes them from a replica"] if no_replica else []
     if placeholders and any("body" in step.id for step in found.plan.steps):
         ways.append("--body-damage accept keeps damaged bodies as they are")
-    if given_up and ways:
-        yield f"{number_of(given_up, 'message')} would be given up: {'; '.join(ways)}"
+    amounts = [f"{number_of(given_up, 'message')} would be given up"] if given_up else []
+    amounts += [f"{number_of(gone, 'message', 'were')} gone before"] if gone else []
+    if amounts and ways:
+        yield f"{', '.join(amounts)}: {'; '.join(ways)}"
 
 
 # --- rebuild ------------------------------------------------------------------------------------------

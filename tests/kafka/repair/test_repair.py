@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,20 @@ def test_a_hanging_transaction_is_ended_on_request(rmqctl: Rmqctl, tmp_path: Pat
     assert rmqctl("verify", root).exit_code == 0
     assert rmqctl("repair", root, "--abort-transaction", wanted).exit_code == 13, "it is ended already"
     assert rmqctl("repair", root, "--abort-transaction", "txn-a-0").exit_code == 2
+
+
+def test_a_hanging_transaction_is_ended_in_each_of_its_partitions(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("3.9.2-clean", tmp_path)
+    assert "never ended" in rmqctl("doctor", root).stdout
+    places = [f"{name}:1008" for name in ("txn-a-0", "txn-a-1", "__consumer_offsets-0")]
+    options = [word for place in places for word in ("--abort-transaction", place)]
+    done = rmqctl("repair", root, *options, "--apply")
+    assert done.exit_code == 0
+    assert "3 transactions changed" in done.stdout
+    index = root / "__consumer_offsets-0" / "00000000000000000000.txnindex"
+    assert struct.unpack(">hqqqq", index.read_bytes()) == (0, 1008, 5, 7, 8), "brokers index every abort"
+    assert rmqctl("verify", root).exit_code == 0
+    assert rmqctl("doctor", root).stdout.startswith("Nothing is wrong.")
 
 
 HANGING = 2003
