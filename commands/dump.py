@@ -25,6 +25,7 @@ from commands._signals import Terminated
 from commands._types import Size, Sizes, refuse
 from rmqctl.answer import Answer, Section
 from rmqctl.filters import Filters, Rendering
+from rmqctl.findings import Severity
 from rmqctl.release import Release
 
 
@@ -135,7 +136,7 @@ def command(
         )
         for found in (first, *others)
     ]
-    answer = _together(answers, filters.limit) if others else answers[0]
+    answer = _together(answers, filters, with_records=records) if others else answers[0]
     form = _formatter(answer, format_string)
     try:
         with showing(answer):
@@ -147,29 +148,38 @@ def command(
     finish(answer)
 
 
-def _together(answers: Sequence[Answer], limit: int | None) -> Answer:
+def _together(answers: Sequence[Answer], filters: Filters, *, with_records: bool) -> Answer:
     """Return the dumps of several files as one, file after file.
 
     Args:
-        limit: rows at most of all.
+        filters: their limit is that of all rows; damage counts only where nothing else is wanted.
+        with_records: records count, and not the batches that they lie in.
     """
     whole = Answer(formatter=answers[0].formatter, work="dump", total=sum(answer.total or 0 for answer in answers))
+    if all(answer.header == answers[0].header for answer in answers):
+        whole.header = answers[0].header
     first = next(iter(answers[0].sections())) if answers[0].sections is not None else Section()
+    free = {*(() if filters.damaged else ("finding",)), *(("batch",) if with_records else ())}
 
     def rows() -> Iterator[Row | None]:
-        shown = 0
+        left, shown = filters.limit, False
         for answer in answers:
             answer.on_advance = whole.advance
-            before, damaged = shown, False
+            shows = False
             for row in answer.rows:
-                if shown == limit:
-                    return
-                shown += row is not None
-                damaged = damaged or (row is not None and row["kind"] == "finding")
+                if row is not None:
+                    counts = row["kind"] not in free
+                    if left == 0 and (counts or row["kind"] != "finding"):
+                        break
+                    left = None if left is None else left - counts
+                    shown = shows = True
+                    is_damage = row["kind"] == "finding" and row["severity"] != Severity.NOTE
+                    whole.is_no = whole.is_no or is_damage
                 yield row
-            if shown > before:
+            if shows:
                 whole.remarks += answer.remarks
-                whole.is_no = whole.is_no or damaged
+            if left == 0:
+                return
         if not shown and any(answer.is_no for answer in answers):
             whole.remarks += answers[0].remarks
             whole.is_no = True

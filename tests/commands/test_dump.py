@@ -44,6 +44,27 @@ def test_damage_is_shown_and_ends_with_1(root: Path, rmqctl: Any) -> None:
     assert result.exit_code == 1
 
 
+@pytest.mark.parametrize("options", [(), ("--damaged",), ("-n", "1"), ("-n", "2"), ("-n", "4"), ("-n", "9")])
+def test_files_of_a_pattern_are_shown_as_the_directory_is(root: Path, rmqctl: Any, options: tuple[str, ...]) -> None:
+    """What is damaged does not count as one of so many, and where it is shown the answer is "no"."""
+    first = root / "commitlog" / f"{0:020d}"
+    (root / "commitlog" / f"{SIZE:020d}").write_bytes(first.read_bytes())
+    several, whole = (rmqctl("dump", path, "-o", "jsonl", *options) for path in (f"{first}*", first))
+    assert several.stdout == whole.stdout
+    several, whole = (
+        rmqctl("dump", path, "-o", "csv", *options) for path in (root / "commitlog" / "*", root / "commitlog")
+    )
+    assert (several.stdout, several.exit_code) == (whole.stdout, whole.exit_code)
+
+
+def test_csv_of_a_pattern_begins_with_its_columns_where_nothing_matches(root: Path, rmqctl: Any) -> None:
+    several, whole = (
+        rmqctl("dump", path, "-o", "csv", "--topic", "None") for path in (root / "commitlog" / "*", root / "commitlog")
+    )
+    assert several.stdout == whole.stdout != ""
+    assert several.exit_code == 1
+
+
 def test_json_is_one_document_of_the_same_rows(root: Path, rmqctl: Any) -> None:
     assert json.loads(rmqctl("dump", root, "-o", "json").stdout) == rows(rmqctl("dump", root, "-o", "jsonl"))
 
