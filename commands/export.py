@@ -174,7 +174,7 @@ def _partitions(text: str) -> tuple[str, ...]:
 
 
 def _check(tables: Tables, columns: tuple[str, ...], partition_by: tuple[str, ...]) -> None:
-    from rmqctl.pipeline.export_manifest import DAY, HOUR, Bucket
+    from rmqctl.pipeline.export_manifest import DAY, HOUR, Bucket, directory_name
     from rmqctl.tables import BadOption
 
     columns_known = tables.log().partitions
@@ -183,6 +183,9 @@ def _check(tables: Tables, columns: tuple[str, ...], partition_by: tuple[str, ..
         bucket = Bucket.of(name)
         if (bucket.column not in columns_known) if bucket else (name not in known):
             refuse("--partition-by", f"knows no {name!r}; give some of {', '.join(known)}, bucket(topic,64), or none.")
+    named = list(map(directory_name, partition_by))
+    if again := next((name for name in named if named.count(name) > 1), ""):
+        refuse("--partition-by", f"names {again} more than once; each has directories of its own.")
     try:
         tables.asked(columns or None).table(tables.names[0]).schema()
     except BadOption as error:

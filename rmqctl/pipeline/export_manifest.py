@@ -110,8 +110,9 @@ class Bucket:
         if found is None:
             return None
         one, other = found[1], found[2]
-        column, count = (other, one) if one.isdigit() else (one, other)
-        return cls(column, int(count)) if count.isdigit() and int(count) > 0 and not column.isdigit() else None
+        column, count = (other, one) if one.isdecimal() else (one, other)
+        is_count = count.isdecimal() and len(count) <= len(str(_MOST_BUCKETS)) and 0 < int(count) <= _MOST_BUCKETS
+        return cls(column, int(count)) if is_count and not column.isdecimal() else None
 
     def __str__(self) -> str:
         return f"bucket({self.column},{self.count})"
@@ -121,6 +122,8 @@ class Bucket:
         return None if value is None else crc32(str(value).encode("utf-8", "surrogatepass")) % self.count
 
 
+_MOST_BUCKETS = 1 << 31
+"""Numbers of buckets are 32-bit integers."""
 _BUCKET = re.compile(r"bucket\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.IGNORECASE)
 
 

@@ -99,6 +99,10 @@ def test_a_file_that_retention_deletes_meanwhile_is_an_error(family: str, rmqctl
     [
         (("--to", "orc", "--compact"), "--compact"),
         (("--partition-by", "bucket(size,3)"), "bucket(topic,64)"),
+        (("--partition-by", "bucket(topic,99999999999)"), "bucket(topic,64)"),
+        (("--partition-by", "bucket(topic,\N{SUPERSCRIPT TWO})"), "bucket(topic,64)"),
+        (("--partition-by", "topic,day,topic"), "names topic more than once"),
+        (("--partition-by", "bucket(topic,3),bucket(topic,4)"), "names topic_bucket more than once"),
         (("--engine", "local", "--master", "local[2]"), "--engine"),
     ],
 )
