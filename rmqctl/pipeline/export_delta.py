@@ -93,6 +93,7 @@ class _Delta:
             made = replace(made, rows=before.rows + made.rows, size=before.size + made.size)
         table = _table(self.shown())
         if table is None and not new:
+            self.remove(plan.directory)  # a table needs columns, and only rows have them
             return made
         _commit(self, table, made)
         self.remove(f"{plan.directory}/{DONE}")

@@ -225,3 +225,11 @@ def test_the_command(rmqctl: Any, tmp_path: Path) -> None:
     assert len(rows(str(out))) == len(truths.expected(STORE))
     assert rmqctl("export", golden.pristine(STORE), out, "--to", "delta").exit_code == 13
     assert rmqctl("export", golden.pristine(STORE), out).exit_code == 13
+
+
+def test_an_export_without_rows_leaves_room_for_another(rmqctl: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    nothing = rmqctl("export", golden.pristine(STORE), out, "--to", "delta", "--topic", "Nowhere")
+    assert (nothing.exit_code, list(out.iterdir())) == (1, [])
+    assert rmqctl("export", golden.pristine(STORE), out, "--to", "delta").exit_code == 0
+    assert len(rows(str(out))) == len(truths.expected(STORE))
