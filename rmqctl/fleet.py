@@ -359,8 +359,8 @@ def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None
 
     Args:
         sums: makes the table of sums over all stores.
-        shown: columns on a terminal of what is looked for: one store that has it is enough for a "yes", and nothing is
-            said of those that have none.
+        shown: columns on a terminal of what is looked for: one store that has it is enough for a "yes", and what others
+            say that have none is left out.
     """
     answer = Answer(remarks=list(fleet.remarks))
     kept: list[Row] = []
@@ -383,6 +383,8 @@ def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None
             yield row
         if shown:
             answer.is_no = not kept or bool(unread)
+            if not kept and unread < len(fleet):
+                answer.remark(f"nothing found in {number_of(len(fleet) - unread, 'store')}; one alone says why")
 
     def sections() -> Iterator[Section]:
         found = list(rows())

@@ -107,7 +107,9 @@ def test_which_stores_hold_a_key(rmqctl: Run, stores: Path) -> None:
     assert (table.exit_code, table.stderr) == (0, "")
     assert "one/store" in table.stdout
     assert "two/store" not in table.stdout
-    assert rmqctl("query-key", "*/store", "Orders", "nowhere").exit_code == 1
+    nowhere = rmqctl("query-key", "*/store", "Orders", "nowhere")
+    assert (nowhere.exit_code, nowhere.stdout) == (1, "")
+    assert nowhere.stderr == "rmqctl: nothing found in 2 stores; one alone says why\n"
     unread = rmqctl("query-key", "@fleet.toml", "Orders", "k70", "-o", "jsonl")
     assert unread.exit_code == 1, "a store that cannot be read may hold it"
     assert "nothing is there" in rows(unread)[-1]["error"]
