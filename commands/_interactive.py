@@ -1,14 +1,14 @@
 """`repair --interactive`: the steps of the plan one by one, each accepted, left out or done in another way.
 
 What is answered only chooses among the steps of the one plan. The plan is made again without those that were left out,
-and is held to its books as any other; steps that are new in it are asked about, too.
+and is held to its books as any other; steps that are new in it, or do something else than before, are asked about, too.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -45,14 +45,15 @@ class Choices:
     """What was answered so far.
 
     Attributes:
-        agreed: names of steps that are wanted.
+        agreed: names of steps that are wanted, with what they were to do (:func:`_doing`); None: the plan does not say
+            it before it is made again.
         without: names of steps that are not.
         accept: names of steps in whose place the damaged body is kept.
         replicas: paths of stores to take bytes from.
         rest: what becomes of all that was not asked about, ``y`` or ``s``; "": it is asked about.
     """
 
-    agreed: set[StepName] = field(default_factory=set)
+    agreed: dict[StepName, int | None] = field(default_factory=dict)
     without: set[StepName] = field(default_factory=set)
     accept: set[StepName] = field(default_factory=set)
     replicas: list[str] = field(default_factory=list)
@@ -110,7 +111,7 @@ def _asked_again(proposal: Proposal, plan: Plan, choices: Choices, out: Output) 
     notices = list(plan_notices(proposal.shown, every=True, verbose=True))
     changed = False
     for number, step in enumerate(plan.steps):
-        if step.name in choices.agreed:
+        if choices.agreed.get(step.name, 0) in {None, _doing(step)}:
             continue
         answer = choices.rest
         if not answer:
@@ -129,12 +130,27 @@ def _asked_again(proposal: Proposal, plan: Plan, choices: Choices, out: Output) 
 
 def _take(choices: Choices, step: Step, answer: str) -> None:
     if answer == "y":
-        choices.agreed.add(step.name)
+        choices.agreed[step.name] = _doing(step)
     elif answer == "s":
         choices.without.add(step.name)
     else:
         choices.accept.add(step.name)
-        choices.agreed.add((step.id, step.file, step.instead))
+        choices.agreed[step.id, step.file, step.instead] = None
+
+
+def _doing(step: Step) -> int:
+    """Return a number for what a step changes and gives up; files that are built beside the store count by their size,
+    as their bytes follow from the log.
+    """
+    from rmqctl.repair.edits import Create
+
+    edits = [
+        replace(edit, source=None, size=edit.source.stat().st_size)
+        if isinstance(edit, Create) and edit.source is not None
+        else edit
+        for edit in step.edits
+    ]
+    return hash((step.loses, step.gives_up, tuple(edits)))
 
 
 def _answer(plan: Plan, number: int, annotate: Annotate | None, out: Output, choices: Choices) -> str:
@@ -143,7 +159,7 @@ def _answer(plan: Plan, number: int, annotate: Annotate | None, out: Output, cho
     offered = [letter for letter in _LEGEND if letter != "b" or step.instead]
     question = f"Do this, step {number + 1:,} of {len(plan.steps):,}? [{','.join(offered)},?]"
     while True:
-        given = click.prompt(question, default="?", show_default=False, err=True).strip().lower()[:1]
+        given = click.prompt(question, default="?", show_default=False, err=True).strip().lower()
         if given == "q":
             message("nothing was written")
             raise SystemExit(1)

@@ -10,7 +10,9 @@ import select
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -79,6 +81,41 @@ def test_each_step_has_its_own_answer(terminal: None, damaged: Path, rmqctl: Rmq
     assert len(errors) == 1
     assert rmqctl("undo", damaged, "--yes").exit_code == 0
     assert bytes_of(damaged) == before
+
+
+def test_only_a_letter_is_an_answer(terminal: None, damaged: Path) -> None:
+    before = bytes_of(damaged)
+    shown = answered(damaged, "abort", "stop", "yes", "q", more=("--apply", "--yes"))
+    assert (shown.exit_code, bytes_of(damaged)) == (1, before)
+    assert shown.stdout.count("y  do this step\n") == 3
+
+
+def test_a_step_that_does_something_else_now_is_asked_about_again(
+    terminal: None, damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name does not say with which bytes; here they are others once the second step is left out."""
+    from rmqctl.store import Store
+
+    real = Store.repair
+
+    def repair(store: Store, **asked: Any) -> Any:
+        proposal = real(store, **asked)
+        prepare = proposal.prepare
+
+        def prepared() -> None:
+            prepare()
+            if asked["without"] and proposal.plan is not None:
+                first, *rest = proposal.plan.steps
+                proposal.plan = replace(proposal.plan, steps=(replace(first, loses=2), *rest))
+
+        proposal.prepare = prepared
+        return proposal
+
+    monkeypatch.setattr(Store, "repair", repair)
+    shown = answered(damaged, "y", "s", "q")
+    assert shown.stderr.count("Do this, step 1 of 2?") == 1
+    assert shown.stderr.count("Do this, step 1 of 1?") == 1
+    assert shown.stderr.endswith("nothing was written\n")
 
 
 def test_a_replica_is_an_alternative(terminal: None, damaged: Path, tmp_path: Path) -> None:
