@@ -227,15 +227,20 @@ def test_a_hanging_transaction_is_ended_on_request(rmqctl: Rmqctl, tmp_path: Pat
     assert rmqctl("repair", root, "--abort-transaction", "txn-a-0").exit_code == 2
 
 
-def test_a_hanging_transaction_is_ended_in_each_of_its_partitions(rmqctl: Rmqctl, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_hanging_transaction_is_ended_in_each_of_its_partitions(
+    is_there: bool, rmqctl: Rmqctl, tmp_path: Path
+) -> None:
     root = golden.unpack("3.9.2-clean", tmp_path)
+    index = root / "__consumer_offsets-0" / "00000000000000000000.txnindex"
+    if is_there:
+        index.touch()
     assert "never ended" in rmqctl("doctor", root).stdout
     places = [f"{name}:1008" for name in ("txn-a-0", "txn-a-1", "__consumer_offsets-0")]
     options = [word for place in places for word in ("--abort-transaction", place)]
     done = rmqctl("repair", root, *options, "--apply")
     assert done.exit_code == 0
     assert "3 transactions changed" in done.stdout
-    index = root / "__consumer_offsets-0" / "00000000000000000000.txnindex"
     assert struct.unpack(">hqqqq", index.read_bytes()) == (0, 1008, 5, 7, 8), "brokers index every abort"
     assert rmqctl("verify", root).exit_code == 0
     assert rmqctl("doctor", root).stdout.startswith("Nothing is wrong.")
