@@ -289,7 +289,8 @@ def _transaction_row(
     unnamed = set(open_in) - (set(transaction.partitions) if transaction.is_open else set())
     late = transaction.is_open and now > transaction.start_timestamp + transaction.timeout_ms
     if unnamed or late:
-        _say_how_to_abort(f"transactional id {transaction.transactional_id}", open_in, answer)
+        who = f"transactional id {transaction.transactional_id}"
+        _say_how_to_abort(who, transaction.producer_id, open_in, answer)
     return {
         "transactional_id": transaction.transactional_id,
         "producer_id": transaction.producer_id,
@@ -313,7 +314,7 @@ def _orphan_row(
     here = len(replicas.of(TRANSACTION_STATE))
     hangs = bool(here) and here >= replicas.partition_count(TRANSACTION_STATE)
     if hangs:
-        _say_how_to_abort(f"producer {producer}, of which no transactional id is known,", open_in, answer)
+        _say_how_to_abort(f"producer {producer}, of which no transactional id is known,", producer, open_in, answer)
     (topic, number), _ = next(iter(open_in.items()))
     log = replicas.find(topic, number)
     state = log.replayed.producers.producers.get(producer) if log else None
@@ -330,7 +331,7 @@ def _orphan_row(
     }
 
 
-def _say_how_to_abort(who: str, open_in: dict[tuple[str, int], int], answer: Answer | None) -> None:
+def _say_how_to_abort(who: str, producer: int, open_in: dict[tuple[str, int], int], answer: Answer | None) -> None:
     if answer is None:
         return  # it was so, and may not be any more
     for (topic, number), first in sorted(open_in.items()):
@@ -339,6 +340,9 @@ def _say_how_to_abort(who: str, open_in: dict[tuple[str, int], int], answer: Ans
             f"kafka-transactions.sh --bootstrap-server HOST:9092 abort --topic {topic} --partition {number} "
             f"--start-offset {first}"
         )
+    places = " ".join(f"--abort-transaction {topic}-{number}:{producer}" for topic, number in sorted(open_in))
+    if places:
+        answer.remark(f"where no broker can do it, in the files: rmqctl repair PATH {places}")
 
 
 # --- lag --------------------------------------------------------------------------------------------------
