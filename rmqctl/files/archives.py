@@ -152,15 +152,17 @@ def _unpacked(path: str, mtime_ns: int, size: int) -> str | None:  # noqa: ARG00
         try:
             member: tarfile.TarInfo | None = first
             while member is not None:
+                inside = tarfile.data_filter(member, directory.name)  # no name of it leads out
                 archive.extract(member, directory.name, filter="data")
-                if (mtime := re.fullmatch(r"(\d+)\.(\d{9})", member.pax_headers.get("mtime", ""))) is not None:
+                if (mtime := _MTIME.fullmatch(member.pax_headers.get("mtime", ""))) is not None:
                     exact = int(mtime[1] + mtime[2])  # tarfile has it as a float
-                    os.utime(os.path.join(directory.name, member.name), ns=(exact, exact))
+                    os.utime(os.path.join(directory.name, inside.name), ns=(exact, exact), follow_symlinks=False)
                 member = archive.next()
-        except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+        except (tarfile.TarError, zstandard.ZstdError, EOFError, OverflowError) as error:
             raise NotAStore(path, f"it is a bundle that cannot be unpacked: {error}", "copy it again") from error
     return directory.name
 
 
+_MTIME = re.compile(r"([0-9]{1,10})\.([0-9]{9})")
 _DIRECTORIES: list[TemporaryDirectory[str]] = []
 """Of unpacked bundles: each goes with its object, at the end of the process."""

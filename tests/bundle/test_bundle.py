@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import shutil
 import subprocess
+import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import zstandard
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +23,7 @@ from hypothesis import strategies as st
 from fixtures import damage, golden, kafka_damage
 from formats.text import java_hash
 from rmqctl.bundle import Wanted, make
-from rmqctl.files.archives import bundle_at
+from rmqctl.files.archives import BUNDLE_MANIFEST, bundle_at
 from rmqctl.filters import Rendering
 from rmqctl.kafka.dump.redaction import _densely
 from rmqctl.opening import open_store
@@ -181,6 +184,26 @@ def test_it_keeps_to_a_size_or_writes_nothing(rmqctl: Rmqctl, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
     assert rmqctl("bundle", root, out, "--max-size", "1M").exit_code == 0
     assert rmqctl("bundle", root, root / "out.tar.zst").exit_code == 13
+
+
+def test_an_archive_sets_no_times_outside_of_it(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """Names that begin at the root are taken as lying in the archive, and so are the times of what has them."""
+    outside, crafted = tmp_path / "outside", tmp_path / "bundle.tar.zst"
+    outside.write_bytes(b"sound")
+    before = outside.stat().st_mtime_ns
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, mtime in (
+            (BUNDLE_MANIFEST, "1.000000000"),
+            (str(outside), "2.000000000"),
+            ("x", f"{10**30}.000000000"),
+        ):
+            member = tarfile.TarInfo(name)
+            member.pax_headers = {"mtime": mtime}
+            archive.addfile(member)
+    crafted.write_bytes(zstandard.compress(packed.getvalue()))
+    assert rmqctl("info", crafted).exit_code == 11
+    assert outside.stat().st_mtime_ns == before
 
 
 def test_a_bundle_that_is_cut_is_said_to_be(rmqctl: Rmqctl, tmp_path: Path) -> None:
