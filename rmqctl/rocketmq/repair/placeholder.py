@@ -105,11 +105,12 @@ def is_filler(fields: Mapping[str, Any]) -> bool:
     Args:
         fields: of `decode_record`.
     """
-    is_rollback = fields["sys_flag"] & TRANSACTION == ROLLBACK
-    says_so = fields["topic"] == b"R" and (
-        not fields["body"] or _says_so(fields["body"])
-    )  # of 92 bytes: no room to say
-    return is_rollback and (fields["topic"] == FILLER_TOPIC or says_so)
+    if fields["sys_flag"] & TRANSACTION != ROLLBACK or fields["topic"] not in {FILLER_TOPIC, b"R"}:
+        return False
+    if fields["topic"] == FILLER_TOPIC or _says_so(fields["body"]):
+        return True
+    # of the fewest bytes it has no room to say so; what 3.x writes where a transaction is rolled back has properties
+    return not fields["body"] and {name for name, _ in split_properties(fields["properties"])} <= {_CRC_NAME}
 
 
 def is_stand_in(fields: Mapping[str, Any]) -> bool:

@@ -266,3 +266,14 @@ def test_a_filler_of_the_fewest_bytes_has_no_room_to_say_what_it_is() -> None:
     assert record is not None
     fields = decode_record(record)[0]
     assert (len(record), fields["body"], is_filler(fields)) == (SMALLEST, b"", True)
+
+
+@pytest.mark.parametrize("with_crc", [False, True])
+def test_a_transaction_that_3_x_has_rolled_back_is_no_filler(with_crc: bool) -> None:
+    """Its record has the topic of the message, here one of the name of fillers, and no body."""
+    setting = Setting(property_crc=with_crc)
+    record = next(filter(None, (filler(1000, size, setting) for size in range(SMALLEST, SMALLEST + 60))))
+    fields = decode_record(record)[0]
+    assert (fields["topic"], fields["body"], is_filler(fields)) == (b"R", b"", True)
+    rolled_back = {**fields, "properties": b"PGROUP\x01producers\x02TRAN_MSG\x01true\x02"}
+    assert not is_filler(rolled_back)
