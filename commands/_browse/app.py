@@ -464,9 +464,14 @@ class Browser(App[int]):
         lines = [f"{key}  {name:<10} {_short(printable(found[name]), room)}" for key, name in keys.items()]
 
         def copied(key: str | None) -> None:
-            if key:
+            if not key:
+                return
+            try:
                 self.copy_to_clipboard(found[keys[key]])
-                self._say(f"copied: {printable(found[keys[key]])}")
+            except UnicodeEncodeError:
+                self._say("terminals copy text, and this has bytes that are none; copy the command, which has them")
+                return
+            self._say(f"copied: {printable(found[keys[key]])}")
 
         self.push_screen(Note("\n".join(lines), frozenset(keys)), copied)
 

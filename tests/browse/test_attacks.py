@@ -78,6 +78,20 @@ def test_hostile_names_keys_and_bodies(tmp_path: Path) -> None:
     walk(tmp_path / "store", steps)
 
 
+def test_a_name_that_is_no_text_is_not_copied(tmp_path: Path) -> None:
+    sound_store(tmp_path / "store", 6)
+    (tmp_path / "store" / os.fsdecode(b"odd\xff")).write_bytes(b"x")
+
+    async def steps(w: Walk) -> None:
+        await w.choose("files", r"odd\udcff")
+        await w.press("y", "p")
+        assert "copy the command" in w.screen
+        await w.press("y", "c")
+        assert "copied: rmqctl dump" in w.screen
+
+    walk(tmp_path / "store", steps, (160, 24))
+
+
 def test_what_is_copied_is_one_harmless_line() -> None:
     assert quoted("rmqctl topics 'a b'") == "rmqctl topics 'a b'"
     assert quoted("rmqctl topics 'a\n\x1bb'") == r"rmqctl topics $'a\x0a\x1bb'"
