@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from commands._cells import printable
 from commands._screen import Screen
 from rmqctl.text import number_of
 
@@ -45,7 +46,7 @@ def preview_lines(
     """
     screen = Screen.here()
     for file in files:
-        yield screen.style(f"{file.name}, {_sizes(file)}", "bold")
+        yield screen.style(f"{printable(file.name)}, {_sizes(file)}", "bold")
         for begin, end in file.stretches:
             for side, source in (("before", file.before), ("after", file.after)):
                 yield from _side(file.name, source, side, (begin, end), screen, annotate or _unannotated, most)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import click
 
 from commands import _signals
+from commands._cells import printable
 from rmqctl.errors import INTERRUPTED, TERMINATED, IOFailure, RmqctlError
 
 BUG = 70
@@ -38,9 +39,10 @@ def exit_code_of(work: Callable[[], object]) -> int:
 
 
 def complain(message: str) -> None:
-    """One line on stderr; a stderr that is closed or full is no reason to fail."""
+    """One line on stderr, without control characters; a stderr that is closed or full is no reason to fail."""
+    shown = "\n".join(map(printable, message.split("\n")))
     try:
-        click.echo(f"rmqctl: {message}", err=True)
+        click.echo(f"rmqctl: {shown}", err=True)
     except OSError:
         pass
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from commands import _sink
 from commands._answer import say
+from commands._cells import printable
 from commands._screen import Screen
 from rmqctl.answer import HexAnswer
 
@@ -23,5 +24,5 @@ def _lines(answer: HexAnswer) -> Iterator[str]:
     for stretch in answer.stretches:
         if stretch.file != file:
             file = stretch.file
-            yield screen.style(f"{file}, {stretch.file_size} bytes", "bold")
+            yield screen.style(f"{printable(file)}, {stretch.file_size} bytes", "bold")
         yield from render(stretch.notes, width=screen.width, colour=screen.colour)

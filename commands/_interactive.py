@@ -17,6 +17,7 @@ import click
 from commands._answer import folded, prepare, say, write_notices
 from commands._app import Output, message
 from commands._apply import Manner, settle
+from commands._cells import printable
 from commands._types import refuse
 from rmqctl.answer import Proposal
 from rmqctl.errors import RmqctlError
@@ -204,7 +205,7 @@ def _total(plan: Plan, number: int, choices: Choices) -> str:
     before = [step for step in plan.steps[:number] if step.name in choices.agreed]
     so_far, more = sum(step.loses for step in before), plan.steps[number].loses
     names = [name for step in (*before, plan.steps[number]) for name in step.gives_up]
-    which = f": {listed_names(names)}" if names else ""
+    which = f": {printable(listed_names(names))}" if names else ""
     return f"given up so far {so_far:,}, with this step {so_far + more:,}{which}"
 
 

@@ -22,12 +22,16 @@ from commands import _progress
 from commands._answer import write
 from commands._app import Output
 from commands._cells import cell, instant, printable, size
+from commands._guard import complain
+from commands._interactive import Choices, _total
 from commands._json import encode
 from commands._progress import progress
 from commands._rows import keys_of
 from commands._screen import fold, pad
 from rmqctl.answer import Answer, Section
+from rmqctl.repair.edits import Plan, Step
 from tests.conftest import Rmqctl
+from tests.rocketmq.log_files import log_of, record
 
 Show = Callable[..., str]
 ROW = {
@@ -469,6 +473,22 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_name_in_a_sentence_cannot_drive_a_terminal(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     write(Output("table"), Answer(sections=lambda: [Section(lines=["topic \x1b[31mred\x07 has no queue"], folds=True)]))
     assert capsysbinary.readouterr().out == b"topic \\x1b[31mred\\x07 has no queue\n"
+
+
+def test_nor_can_one_in_what_is_said_beside_the_results(
+    rmqctl: Rmqctl, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    complain("the store knows no topic \x1b[31mred\x07")
+    assert capsysbinary.readouterr().err == b"rmqctl: the store knows no topic \\x1b[31mred\\x07\n"
+    odd = tmp_path / "commitlog" / "\x1b[31m"
+    odd.parent.mkdir()
+    odd.write_bytes(log_of([record()], 4096))
+    assert "\x1b" not in rmqctl("dump", odd, "-o", "hex").output
+
+
+def test_nor_can_one_in_what_repair_asks() -> None:
+    step = Step("log.gap", "a", "do", "why", loses=1, gives_up=("\x1b[31mT/0@1",))
+    assert _total(Plan(Path(), "", (step,)), 0, Choices()).endswith(r"with this step 1: \x1b[31mT/0@1")
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])
