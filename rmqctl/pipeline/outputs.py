@@ -217,6 +217,7 @@ class LocalOutput:
             sync_path(path.parent)
 
     def clear(self, before: Manifest | None, directory: str = "") -> None:
+        self._check_own(before)
         kept = {directory, *_directories(before)}
         for entry in list(self.root.iterdir()):
             is_ours = entry.name.startswith(self.prefix) or (entry.name.startswith("_") and entry.suffix == _PARTIAL)
@@ -264,6 +265,18 @@ class LocalOutput:
         self.remove(plan.directory)
         self.remove(f"{DATA}/{DONE}")
         return whole
+
+    def _check_own(self, before: Manifest | None) -> None:
+        """Hold what lies in `data`, which the next switch puts away, to what the export there has written.
+
+        Raises:
+            Refused: there is something else.
+        """
+        home, own = self.root / DATA, {MANIFEST, *(_within(file.path) for file in (before.files if before else ()))}
+        for path in home.rglob("*"):
+            name = path.relative_to(home).as_posix()
+            if name not in own and not name.startswith(f"{DONE}/") and (path.is_symlink() or not path.is_dir()):
+                raise Refused(f"no export wrote {path}, and the next one would delete it; move it somewhere else")
 
     def _check_all_there(self, home: Path, named: set[str], new: Sequence[str]) -> None:
         """Delete from a directory of an export what is none of its files.

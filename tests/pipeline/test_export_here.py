@@ -94,6 +94,18 @@ def test_a_file_that_retention_deletes_meanwhile_is_an_error(family: str, rmqctl
     assert not list(out.rglob("*.parquet"))
 
 
+@pytest.mark.parametrize("how", ["--overwrite", "--incremental"])
+def test_files_of_others_among_those_of_an_export_are_not_deleted(how: str, rmqctl: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert rmqctl("export", golden.pristine(STORE), out, "--topic", "LabLog").exit_code == 0
+    mine = out / "data" / "topic=LabLog" / "mine.txt"
+    mine.write_text("mine")
+    refused = rmqctl("export", golden.pristine(STORE), out, "--topic", "LabLog", how)
+    assert (refused.exit_code, str(mine) in refused.stderr, mine.read_text()) == (13, True, "mine")
+    mine.unlink()
+    assert rmqctl("export", golden.pristine(STORE), out, "--topic", "LabLog", "--overwrite").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
