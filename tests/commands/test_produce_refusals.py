@@ -309,3 +309,21 @@ def test_empty_bodies_that_come_in_are_said(
     result = rmqctl("produce", tmp_path / "store", *asked)
     assert result.exit_code == 0
     assert ("1 message without a body" in result.stderr) == warns
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "words"),
+    [
+        (("--as-release", "3.2.6"), 13, "stores of 3.2.6 are only read"),
+        (("--as-release", "3.2.5"), 2, "of that series only 3.2.6 is known here"),
+        (("--as-release", "4.9.9"), 2, "the newest of that series that is known here is 4.9.8"),
+        (("--format", "kafka", "--as-release", "3.2.9"), 2, "3.2.9 is no release of Kafka"),
+    ],
+)
+def test_releases_as_which_nothing_is_written(
+    options: tuple[str, ...], status: int, words: str, rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    """What would be written as 3.2.6 would have files that no 3.2.6 broker makes, and be taken for a later release."""
+    refused = rmqctl("produce", tmp_path / "s", "--topic", "T", *options)
+    assert (refused.exit_code, words in refused.stderr) == (status, True), refused.stderr
+    assert not (tmp_path / "s").exists()

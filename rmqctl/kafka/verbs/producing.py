@@ -12,6 +12,7 @@ from typing import ClassVar
 from formats.kafka.internal_records import INTERNAL_TOPICS
 from rmqctl.answer import Row
 from rmqctl.errors import Refused, WrongUsage
+from rmqctl.kafka.directory.releases import known_release
 from rmqctl.kafka.engine.config import Clock, EngineConfig, LogConfig, now_ms
 from rmqctl.kafka.engine.engine import KafkaEngine, check_topic
 from rmqctl.kafka.producer.bulk import can_bulk, produce_bulk
@@ -106,7 +107,7 @@ class Asked(ProduceRequest):
         log = replace(LogConfig(), flush_messages=1) if self.flush == "sync" else LogConfig()
         start = self.start_time
         clock: Clock = now_ms if start is None else lambda: start
-        return EngineConfig(self.release, log, clock=clock, seed=None if start is None else self.seed)
+        return EngineConfig(known_release(self.release), log, clock=clock, seed=None if start is None else self.seed)
 
     def options(self, release: Release) -> ProduceOptions:
         """How to produce for a release."""

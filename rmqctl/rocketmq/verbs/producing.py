@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rmqctl.answer import Row
-from rmqctl.errors import WrongUsage
+from rmqctl.errors import Refused, WrongUsage
 from rmqctl.producing import Produced, ProduceRequest, source_name
 from rmqctl.text import instant, number_of
 
@@ -161,7 +161,6 @@ class Asked(ProduceRequest):
             MessageRefused: a topic, the body or the properties, by the broker's rules.
             Refused: sizes that no broker has, or a delivery time for a release without a timer.
         """
-        from rmqctl.errors import Refused
         from rmqctl.rocketmq.engine.message import check_body_size, check_host, check_topic
         from rmqctl.rocketmq.engine.putting import MULTI_DISPATCH, NAMES
         from rmqctl.rocketmq.engine.record import property_text
@@ -235,7 +234,7 @@ class Asked(ProduceRequest):
             config,
             **{name: size for name, size in sizes.items() if size is not None},
             commit_log_paths=self._log_paths(path),
-            release=self.release or _shown_release(path) or config.release,
+            release=self._release_for(path) or config.release,
             flush=FlushMode(self.flush),
             property_crc=self.property_crc,
             timer=self.deliver_at is not None or any(n in TIMES for n, _ in self.properties),
@@ -250,6 +249,20 @@ class Asked(ProduceRequest):
         except ValueError:
             reason = f"{self.store_host!r} is no address and port such as 127.0.0.1:10911."
             raise WrongUsage("--store-host", reason) from None
+
+    def _release_for(self, path: str) -> Release | None:
+        """Return the release by whose rules is written: that which was asked for, or that the store shows; None where
+        there is neither.
+        """
+        from rmqctl.rocketmq.state.releases import FIRST_APACHE, FIRST_PATCH, KNOWN
+
+        release = self.release.among(KNOWN, "RocketMQ", FIRST_PATCH) if self.release else _shown_release(path)
+        if release is not None and release < FIRST_APACHE:
+            raise Refused(
+                f"stores of {release} are only read: what is written here has the files of {FIRST_APACHE} and later; "
+                f"use --as-release {FIRST_APACHE} or later"
+            )
+        return release
 
 
 def _shown_release(path: str) -> Release | None:
