@@ -191,6 +191,9 @@ def _together(answers: Sequence[Answer], filters: Filters, *, with_records: bool
 
 def _check(out: Output, format_string: str | None, *, follow: bool, redact: bool) -> None:
     """Refuse options that contradict each other."""
+    if out.chooses and (format_string is not None or out.kind in {"text", "hex", "kafka-dump-log"}):
+        form = "--format-string" if format_string is not None else f"-o {out.kind}"
+        refuse("--columns" if out.columns else "--sort", f"chooses among columns, and {form} has none.")
     if format_string is not None and out.kind != "table":
         refuse("--format-string", f"prints in a form of its own and does not go with -o {out.kind}.")
     if follow and out.kind in {"json", "hex"}:

@@ -10,6 +10,7 @@ from commands import Command
 from commands._answer import show
 from commands._app import Output
 from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._types import refuse
 from rmqctl.questions import SHOWN
 
 if TYPE_CHECKING:
@@ -47,4 +48,8 @@ def command(
       rmqctl trace /data/rocketmq/store TopicTest/0@1000 -o json
       rmqctl trace /var/lib/kafka orders/3@1000
     """
+    if out.chooses and out.kind == "table":
+        refuse(
+            "--columns" if out.columns else "--sort", "chooses among rows, and a table shows a life whole; add -o csv."
+        )
     show(out, store.open().trace(message, topic=topic, most=most, as_release=as_release))

@@ -152,6 +152,21 @@ def test_redacted_output_holds_no_body_key_or_value(rmqctl: Any) -> None:
     assert {v[:7] for r in hidden for v in r.get("properties", {}).values()} == {"sha256:"}
 
 
+@pytest.mark.parametrize("choice", ["--columns", "--sort"])
+@pytest.mark.parametrize("form", [("-o", "text"), ("-o", "hex"), ("--format-string", "%t")])
+def test_nothing_is_chosen_among_columns_that_are_not_there(
+    root: Path, rmqctl: Any, choice: str, form: tuple[str, str]
+) -> None:
+    refused = rmqctl("dump", root, choice, "topic", *form)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"Invalid value for '{choice}'" in refused.stderr
+
+
+def test_a_table_of_a_life_is_whole(root: Path, rmqctl: Any) -> None:
+    refused = rmqctl("trace", root, "TopicTest/1@0", "--columns", "time")
+    assert (refused.exit_code, "add -o csv" in refused.stderr) == (2, True)
+
+
 def test_format_string(root: Path, rmqctl: Any) -> None:
     result = rmqctl("dump", root, "--format-string", r"%t/%p %o %O [%k] %T %S %s %h %i%%\n", "--key", "k1")
     at = len(encode_record(record(body=b"body 0", properties=b"KEYS\x01k0\x02")))
