@@ -174,10 +174,10 @@ FIRST_PATCH: Mapping[tuple[int, int], int] = {(3, 2): 6}
 """The first patch of a series that is known, where that is not 0."""
 FIRST_WITH_EMPTY_BODIES = Release(5, 3, 2)
 """First release whose push consumers take messages without a body; those before fail on one and stop there."""
-FIRST_APACHE = Release(4, 4, 0)
+OLDEST_APACHE = Release(4, 4, 0)
 """The first release of Apache that is known here."""
 _PATHS = (
-    ("lock", FIRST_APACHE),
+    ("lock", OLDEST_APACHE),
     ("abort.bak", Release(5, 0, 0)),
     ("timerwheel", Release(5, 0, 0)),
     ("timerlog", Release(5, 0, 0)),
@@ -278,7 +278,7 @@ def _config(store: RocketMQStore) -> Iterator[Evidence]:
             yield Evidence(f"config/{name} has a timestatmp", highest=OLDEST, weight=_MADE)
             continue
         if isinstance(version, dict) and "timestamp" in version:
-            yield Evidence(f"config/{name} has a timestamp", lowest=FIRST_APACHE)
+            yield Evidence(f"config/{name} has a timestamp", lowest=OLDEST_APACHE)
         if isinstance(version, dict) and "stateVersion" in version:
             yield Evidence(f"config/{name} has a stateVersion", lowest=Release(5, 0, 0))
         elif isinstance(version, dict):

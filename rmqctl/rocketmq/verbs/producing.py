@@ -254,13 +254,13 @@ class Asked(ProduceRequest):
         """Return the release by whose rules is written: that which was asked for, or that the store shows; None where
         there is neither.
         """
-        from rmqctl.rocketmq.state.releases import FIRST_APACHE, FIRST_PATCH, KNOWN
+        from rmqctl.rocketmq.state.releases import FIRST_PATCH, KNOWN, OLDEST_APACHE
 
         release = self.release.among(KNOWN, "RocketMQ", FIRST_PATCH) if self.release else _shown_release(path)
-        if release is not None and release < FIRST_APACHE:
+        if release is not None and release < OLDEST_APACHE:
             raise Refused(
-                f"stores of {release} are only read: what is written here has the files of {FIRST_APACHE} and later; "
-                f"use --as-release {FIRST_APACHE} or later"
+                f"stores of {release} are only read: what is written here has the files of {OLDEST_APACHE} and later; "
+                f"use --as-release {OLDEST_APACHE} or later"
             )
         return release
 
