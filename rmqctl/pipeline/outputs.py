@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -469,7 +470,8 @@ class RemoteOutput:
             except FileNotFoundError:
                 return
         for name in found:
-            if name.startswith(self.prefix) and name not in kept:
+            is_ours = re.fullmatch(rf"{re.escape(self.prefix)}\d+-[0-9a-f]+", name) is not None
+            if is_ours and name not in kept:
                 self.remove(name)
 
     @contextmanager

@@ -149,7 +149,7 @@ def _comes_later(file: StoreFile, source: ByteSource, after: int, time: int, uni
         if len(later) >= _LOOKED_AT:
             break
     led, asked = units.lead_to(later[:_LOOKED_AT])
-    return led >= _LEAST if asked else len(later) >= _LEAST
+    return led >= _LEAST if asked >= _LEAST else led == asked and len(later) >= _LEAST
 
 
 def _units_tell(units: _Units, since: Sequence[_InPlace], behind: Sequence[_InPlace]) -> bool | None:

@@ -64,7 +64,7 @@ class LogLedger:
         found: errors and warnings of `verify` before.
         replicas: other stores of the group that bytes may come from.
         start: of a broker of the store's release on the result; None: no start is held against the books.
-        accepts: bodies that nothing heals are kept under a new CRC, as was asked for.
+        accepts: how many bodies that nothing heals are kept under a new CRC, as was asked for; None: any number.
 
     Attributes:
         accepted: messages that were.
@@ -78,7 +78,7 @@ class LogLedger:
         *,
         replicas: Sequence[RocketMQStore] = (),
         start: Recovery | None = None,
-        accepts: bool = False,
+        accepts: int | None = 0,
     ) -> None:
         self.stores, self._before = {id(before.tree): before, id(after.tree): after}, before.tree
         self.replicas, self._start, self.accepts, self.accepted = replicas, start, accepts, 0
@@ -161,7 +161,7 @@ class LogLedger:
         """What the bytes that are left of a damaged record prove of the mended one, "" where they do not."""
         wrong, body = _wrong_claims(was, now), _body_span(now)
         proof = _body_proof(was, now)
-        if not proof and self.accepts and was[body] == now[body]:
+        if not proof and self._may_accept() and was[body] == now[body]:
             self.accepted += 1
             proof = "its body was to be kept as it is"
         if not proof or (wrong and body.start == body.stop):
@@ -171,6 +171,9 @@ class LogLedger:
         if not is_whole_record(was):
             return proof if not (wrong and self._had_unit(was, now, home, before)) else ""
         return proof if self._is_wrong(was, now, home, wrong, before) else ""
+
+    def _may_accept(self) -> bool:
+        return self.accepts is None or self.accepted < self.accepts
 
     def _had_unit(self, was: bytes, now: bytes, home: int, before: RocketMQStore) -> bool:
         """Whether a unit leads to a damaged record from the place that it says, and the mended one says another."""
@@ -331,7 +334,7 @@ def books_of(
     whole_before: int | None = None,
     replicas: Sequence[RocketMQStore] = (),
     start: Recovery | None = None,
-    accepts: bool = False,
+    accepts: int | None = 0,
     is_start: bool = False,
 ) -> Books:
     """Hold a plan for a store to its books.

@@ -356,7 +356,7 @@ class _Planner:
             return Books(records)
         self.advance("books")
         replica = self.options.replica
-        accepts = self.options.body_damage is BodyDamage.ACCEPT or bool(self.options.accept)
+        accepts = None if self.options.body_damage is BodyDamage.ACCEPT else len(self.options.accept)
         return books_of(
             self.below,
             plan,
