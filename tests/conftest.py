@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in set(left)]
+
+
+def pytest_sessionfinish() -> None:
+    """Remove unpacked bundles: a worker of xdist ends without the end of a process, at which they would go."""
+    if (archives := sys.modules.get("rmqctl.files.archives")) is not None:
+        for directory in archives._DIRECTORIES:
+            directory.cleanup()
 
 
 @pytest.fixture
