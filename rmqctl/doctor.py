@@ -371,7 +371,7 @@ def _repaired(plan: Row | None) -> Iterator[str]:
 
 def _identity(found: Row) -> str:
     releases = found["releases"]
-    span = f" of {releases[0]}" + (f" to {releases[-1]}" if releases[1:] else "") if releases else ""
+    span = f" of {' to '.join(dict.fromkeys((releases[0], releases[-1])))}" if releases else ""
     checked = found["checked"]
     counted = number_of(checked["messages"] or 0, (checked["counted"] or "messages").removesuffix("s"))
     what = f"{number_of(checked['files'] or 0, 'file')}, {counted}"
