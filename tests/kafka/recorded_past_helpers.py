@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.opening import open_store
+from tests.recorded_past_helpers import differ
 
 Moment = dict[str, Any]
 _STATES = {"COMPLETE_COMMIT": "CompleteCommit", "COMPLETE_ABORT": "CompleteAbort"}
@@ -20,17 +21,6 @@ def differences(root: Path, moment: Moment, seen: Counter[str]) -> Iterator[str]
     yield from _groups(root, moment, at, seen)
     yield from _transactions(root, moment, at, seen)
     yield from _producers(root, moment, at, seen)
-
-
-def _differ(said: dict[str, Any], answered: dict[str, Any], where: str, seen: Counter[str]) -> Iterator[str]:
-    for name, value in answered.items():
-        if name in said["unknown"]:
-            assert said[name] is None
-            seen[f"{name} unknown: {said['unknown'][name]}"] += 1
-        elif said[name] != value:
-            yield f"{where}: {name} {said[name]}, the admin says {value}"
-        else:
-            seen[f"{name} equal"] += 1
 
 
 def _topics(root: Path, moment: Moment, at: int, seen: Counter[str]) -> Iterator[str]:
@@ -47,7 +37,7 @@ def _topics(root: Path, moment: Moment, at: int, seen: Counter[str]) -> Iterator
             "log_end_offset": end,
             "last_stable_offset": stable,
         }
-        yield from _differ(row, answered, where, seen)
+        yield from differ(row, answered, where, seen)
         if row["end_at_least"] is not None and not row["end_at_least"] <= end <= row["end_at_most"]:
             yield f"{where}: the end is {end}, not from {row['end_at_least']} to {row['end_at_most']}"
         seen[f"clock {row['clock']}"] += 1
@@ -61,7 +51,7 @@ def _groups(root: Path, moment: Moment, at: int, seen: Counter[str]) -> Iterator
         answered = {"consumer_offset": answers.get(key)}
         if key[1:] in ends:
             answered["log_end_offset"] = ends[key[1:]]
-        yield from _differ(row, answered, f"{at} {key}", seen)
+        yield from differ(row, answered, f"{at} {key}", seen)
     yield from (f"{at}: {key} is not said" for key in answers.keys() - rows.keys())
 
 
@@ -73,7 +63,7 @@ def _transactions(root: Path, moment: Moment, at: int, seen: Counter[str]) -> It
             continue
         state = state if state != "PrepareEpochFence" else "PrepareEpochFence"
         answered = {"state": state, "producer_id": producer, "producer_epoch": epoch, "partitions": partitions}
-        yield from _differ(rows[name], answered, f"{at} {name}", seen)
+        yield from differ(rows[name], answered, f"{at} {name}", seen)
 
 
 def _producers(root: Path, moment: Moment, at: int, seen: Counter[str]) -> Iterator[str]:
@@ -83,7 +73,7 @@ def _producers(root: Path, moment: Moment, at: int, seen: Counter[str]) -> Itera
         key = topic, number, producer
         if key in rows:
             answered = {"producer_epoch": epoch, "last_sequence": sequence, "current_txn_first_offset": first}
-            yield from _differ(rows[key], answered, f"{at} {key}", seen)
+            yield from differ(rows[key], answered, f"{at} {key}", seen)
         elif (topic, number) not in gone:
             yield f"{at}: producer {key} is not said"
         else:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.opening import open_store
+from tests.recorded_past_helpers import differ
 
 Moment = dict[str, Any]
 
@@ -21,7 +22,7 @@ def differences(root: Path, moment: Moment, seen: Counter[str]) -> Iterator[str]
         if key not in rows:
             yield f"{at} {key}: no row, the broker says {answer}"
             continue
-        yield from _differ(rows[key], answer, f"{at} {key}", seen)
+        yield from differ(rows[key], answer, f"{at} {key}", seen)
         if rows[key]["end_at_least"] is not None:
             assert rows[key]["end_at_least"] <= answer["max_offset"] <= rows[key]["end_at_most"], (at, key)
     for key, row in rows.items():
@@ -33,15 +34,4 @@ def differences(root: Path, moment: Moment, seen: Counter[str]) -> Iterator[str]
         answer = {"max_offset": ends[key]} if key in ends else {}
         offsets = {(group, topic, queue): offset for group, topic, queue, offset in moment["groups"]}
         answer["consumer_offset"] = offsets.get((row["group"], *key))
-        yield from _differ(row, answer, f"{at} {row['group']} {key}", seen)
-
-
-def _differ(said: dict[str, Any], answered: dict[str, Any], where: str, seen: Counter[str]) -> Iterator[str]:
-    for name, value in answered.items():
-        if name in said["unknown"]:
-            assert said[name] is None
-            seen[f"{name} unknown: {said['unknown'][name]}"] += 1
-        elif said[name] != value:
-            yield f"{where}: {name} {said[name]}, the broker says {value}"
-        else:
-            seen[f"{name} equal"] += 1
+        yield from differ(row, answer, f"{at} {row['group']} {key}", seen)

@@ -161,7 +161,8 @@ class LogLedger:
         """What the bytes that are left of a damaged record prove of the mended one, "" where they do not."""
         wrong, body = _wrong_claims(was, now), _body_span(now)
         proof = _body_proof(was, now)
-        if not proof and self._may_accept() and was[body] == now[body]:
+        may_accept = self.accepts is None or self.accepted < self.accepts
+        if not proof and may_accept and was[body] == now[body]:
             self.accepted += 1
             proof = "its body was to be kept as it is"
         if not proof or (wrong and body.start == body.stop):
@@ -171,9 +172,6 @@ class LogLedger:
         if not is_whole_record(was):
             return proof if not (wrong and self._had_unit(was, now, home, before)) else ""
         return proof if self._is_wrong(was, now, home, wrong, before) else ""
-
-    def _may_accept(self) -> bool:
-        return self.accepts is None or self.accepted < self.accepts
 
     def _had_unit(self, was: bytes, now: bytes, home: int, before: RocketMQStore) -> bool:
         """Whether a unit leads to a damaged record from the place that it says, and the mended one says another."""
