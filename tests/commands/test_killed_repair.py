@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from fixtures import damage, golden
+from rmqctl.repair.journal_directory import PENDING, journals_in
+from rmqctl.repair.journal_directory import state_of as journal_state
 from tests.repair.stores import state_of
 
 BASE = "5.5.0-clean"
@@ -71,6 +73,11 @@ class Shop:
         """Where the journals lie."""
         return self.journals or self.root.with_name(f"{self.root.name}.rmqctl-journal")
 
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether a journal is to be finished: its state says so a moment longer than the link in the store."""
+        return any(journal_state(path) in PENDING for path in journals_in(self.place))
+
     def killed(self, draw: random.Random, *words: object) -> bool:
         """Whether a command was killed: at any moment, or soon after it begins to write the journal, or the store."""
         with run(*words) as process:
@@ -116,10 +123,10 @@ def kill_once(shop: Shop, draw: random.Random) -> str:
         assert code == 13, told
         assert "rmqctl undo" in told
         resumes = draw.random() < 0.5
-        words = ["undo", shop.root, "--resume"] if resumes else ["undo", shop.root]
-        shop.killed(draw, *words)
-        if (shop.root / "rmqctl.pending").is_symlink():
-            code, told = finish(*words)
+        words = ["--resume"] if resumes else []
+        shop.killed(draw, "undo", shop.root, *words)
+        if shop.is_broken_off:
+            code, told = finish("undo", shop.place, *words)
             assert code == 0, told
         outcome = "resumed" if resumes else "taken back"
     assert not (shop.root / "rmqctl.pending").is_symlink()
