@@ -26,8 +26,8 @@ from formats.rocketmq.timer import TimerLogBlank, TimerLogUnit, TimerWheelSlot
 from rmqctl.files.local import BytesSource, LocalFile
 from rmqctl.hexview.annotation import Annotation, rows
 from rmqctl.hexview.rendering import columns, fold, render
-from rmqctl.rocketmq.hexview.annotate import WALKERS, annotate
-from rmqctl.rocketmq.store.files import FileKind, kind_at
+from rmqctl.rocketmq.hexview.annotate import annotate
+from rmqctl.rocketmq.store.file_kinds import KINDS, FileKind, KindRow, kind_at, reader
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 from tests.strategies import records
 
@@ -149,7 +149,7 @@ def samples() -> dict[FileKind, bytes]:
 
 
 SAMPLES = samples()
-KINDS = st.sampled_from(list(FileKind))
+ANY_KIND = st.sampled_from(list(FileKind))
 TEXTS = {FileKind.CONFIG, FileKind.DLEDGER_CHECKPOINT, FileKind.DLEDGER_TERM, FileKind.IDENTITY}
 
 
@@ -188,7 +188,7 @@ def test_everything_asked_for_gives_back_the_file(kind: FileKind) -> None:
     assert len({n.path for n in notes}) > 1 or kind in {FileKind.ABORT, FileKind.LOCK, FileKind.IDENTITY}
 
 
-@given(KINDS, st.data())
+@given(ANY_KIND, st.data())
 def test_damaged_files_are_tiled_and_rendered(kind: FileKind, data: st.DataObject) -> None:
     raw = bytearray(SAMPLES[kind][: data.draw(st.integers(0, len(SAMPLES[kind])))])
     for _ in range(data.draw(st.integers(0, 3)) if raw else 0):
@@ -202,7 +202,7 @@ def test_damaged_files_are_tiled_and_rendered(kind: FileKind, data: st.DataObjec
         json.dumps(row)
 
 
-@given(KINDS, st.binary(max_size=600), st.integers(0, 600), st.sampled_from([0, 131072, 1 << 62]))
+@given(ANY_KIND, st.binary(max_size=600), st.integers(0, 600), st.sampled_from([0, 131072, 1 << 62]))
 def test_any_bytes_are_tiled(kind: FileKind, data: bytes, zeros: int, base: int) -> None:
     for content in (data, data + bytes(zeros), bytes(zeros) + data):
         notes = notes_of(content, kind, base=base, limit=None)
@@ -222,7 +222,7 @@ def test_records_of_all_layouts_are_tiled(found: list[bytes], between: bytes) ->
     assert rebuilt(notes) == data
 
 
-@given(KINDS, st.data())
+@given(ANY_KIND, st.data())
 def test_a_range_shows_what_overlaps_it(kind: FileKind, data: st.DataObject) -> None:
     raw = SAMPLES[kind]
     start = data.draw(st.integers(0, len(raw) - 1))
@@ -621,7 +621,13 @@ def test_memory_stays_bounded_on_a_large_sparse_file(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_file_has_a_walker() -> None:
-    assert set(WALKERS) == set(FileKind) == set(SAMPLES)
+    assert set(KINDS) == set(FileKind) == set(SAMPLES)
+
+
+@pytest.mark.parametrize("row", KINDS.values(), ids=lambda row: row.kind)
+def test_what_the_table_of_kinds_names_is_there(row: KindRow) -> None:
+    assert callable(reader(row.walk))
+    assert all(callable(reader(name)) for name in (row.rows, row.looks) if name)
 
 
 def test_the_examples_of_the_manual_are_what_is_printed() -> None:

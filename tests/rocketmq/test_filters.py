@@ -17,8 +17,8 @@ from formats.text import java_hash
 from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.log import Request
 from rmqctl.rocketmq.dump.record import RowOptions, raw
-from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.store.locate import open_store

@@ -11,7 +11,7 @@ import pytest
 from formats.rocketmq.message import encode_record
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import PATIENCE, Dump, Tail
-from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.dump.log import Request
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.log_files import ended, record

@@ -13,7 +13,7 @@ from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerBlank
 from rmqctl.errors import NotAStore
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.dump.log import Request
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.rows_dledger_helpers import entries

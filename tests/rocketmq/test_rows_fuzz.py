@@ -15,8 +15,8 @@ from fixtures import golden
 from rmqctl.errors import NotAStore
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.log import Request
 from rmqctl.rocketmq.dump.record import RowOptions
-from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.store.locate import open_store
 
 NAME = "0" * 20

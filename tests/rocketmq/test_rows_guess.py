@@ -16,8 +16,9 @@ from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
 from rmqctl.rocketmq.dump.kinds import first_offset, kind_of
-from rmqctl.rocketmq.dump.sources import Request, file_source, identify
-from rmqctl.rocketmq.store.files import FileKind, kind_at
+from rmqctl.rocketmq.dump.log import Request
+from rmqctl.rocketmq.dump.sources import file_source, identify
+from rmqctl.rocketmq.store.file_kinds import FileKind, kind_at
 from tests.rocketmq.log_files import log_of, record
 from tests.rocketmq.rows_dledger_helpers import batch, entries, ext
 

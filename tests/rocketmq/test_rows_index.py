@@ -13,7 +13,7 @@ from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
 from rmqctl.rocketmq.dump.files import index_rows
-from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.dump.log import Request
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 from rmqctl.rocketmq.store.locate import open_store

@@ -17,9 +17,8 @@ from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump import lines
 from rmqctl.rocketmq.dump.dump import Dump
 from rmqctl.rocketmq.dump.lines import MessageLines, PropertyTexts
-from rmqctl.rocketmq.dump.log import MessageRows, crc_flags
+from rmqctl.rocketmq.dump.log import MessageRows, Request, crc_flags
 from rmqctl.rocketmq.dump.record import RowOptions
-from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.columns import Texts
 from rmqctl.rocketmq.log.scan import Extent, scan

@@ -13,7 +13,7 @@ from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump import log
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.dump.log import Request
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.locate import open_store

@@ -10,7 +10,8 @@ import pytest
 from fixtures import golden
 from rmqctl.errors import NotAStore
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.sources import Request, selected_files
+from rmqctl.rocketmq.dump.log import Request
+from rmqctl.rocketmq.dump.sources import selected_files
 from rmqctl.rocketmq.store.locate import open_path
 from rmqctl.store import LoneFile
 from tests.rocketmq.log_files import ended, log_of, record

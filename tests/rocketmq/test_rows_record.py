@@ -9,8 +9,8 @@ import pytest
 
 from fixtures import golden
 from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.log import Request
 from rmqctl.rocketmq.dump.record import RecordRows, RowOptions
-from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.store.locate import open_store_at
 

@@ -12,7 +12,7 @@ import pytest
 from formats.rocketmq.epoch import EpochEntry, format_epochs
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.dump.log import Request
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from formats.rocketmq.timer import BLANK_MAGIC, TimerLogBlank, TimerLogUnit, Tim
 from formats.text import java_hash
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.dump.log import Request
 from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.rows_dledger_helpers import batch, ext, unit
 

@@ -27,7 +27,8 @@ from rmqctl.rocketmq.findings.derived import DIFF_BODY, DIFF_MOVED, DIFF_PROPERT
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.record import LogReader
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, FileKind, RocketMQStore, forgiving, unreadable_files
+from rmqctl.rocketmq.store.file_kinds import FileKind
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, forgiving, unreadable_files
 from rmqctl.text import instant, number_of
 
 _EVERYWHERE = (-1 << 62, 1 << 62)

@@ -9,7 +9,8 @@ family; what cannot be taken apart is shown with key and value in hex, followed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -24,7 +25,14 @@ from formats.rocketmq import rocksdb
 from formats.rocketmq.abort_lock import abort_pid
 from formats.rocketmq.checkpoint import Checkpoint
 from formats.rocketmq.config_json import parse_config
-from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry, DLedgerIndexUnit, parse_lines
+from formats.rocketmq.dledger import (
+    ENTRY_SIZE,
+    DLedgerCheckpointLine,
+    DLedgerEntry,
+    DLedgerIndexUnit,
+    DLedgerTermLine,
+    parse_lines,
+)
 from formats.rocketmq.epoch import parse_epochs, parse_identity
 from formats.rocketmq.index import IndexSlot
 from formats.rocketmq.timer import (
@@ -39,8 +47,10 @@ from formats.rocketmq.timer import (
     TimerWheelSlot,
 )
 from rmqctl.files.local import ByteSource
+from rmqctl.files.lock import is_locked
+from rmqctl.files.tree import Entry, LocalTree, read_all
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.rocketmq.dump.log import LogDump
+from rmqctl.rocketmq.dump.log import LogDump, Request
 from rmqctl.rocketmq.dump.queues import Records, chunks, unit_rows, used
 from rmqctl.rocketmq.dump.record import Row
 from rmqctl.rocketmq.findings.derived import INDEX_CHAIN, INDEX_FILE_LENGTH
@@ -51,11 +61,30 @@ from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store import databases
 from rmqctl.rocketmq.store.database_rows import Decoder, decoder_of
 from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore, StoreFile
-from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, IndexGeometry
+from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, IndexGeometry, detect_index_geometry, integer
 from rmqctl.text import text_or_base64
 
 _SLOT = plan_of(IndexSlot).runs[0].dtype
 Numbers = npt.NDArray[np.int32]
+
+
+def _of_whole(rows: Callable[[bytes, str], Iterator[Row]]) -> Callable[[StoreFile, Request], Iterator[Row]]:
+    """Rows of a small file that is read at once."""
+    return lambda file, _: rows(read_all(file.tree, file.path) or b"", file.name)
+
+
+def configured_index(settings: Mapping[str, str]) -> IndexGeometry | None:
+    """Slots and entries of index files by broker.conf; None when it does not say."""
+    slots, entries = integer(settings, "maxHashSlotNum"), integer(settings, "maxIndexNum")
+    return IndexGeometry(slots, entries) if slots and entries else None
+
+
+def index_file_rows(file: StoreFile, request: Request) -> Iterator[Row]:
+    """Rows of an index file, as large as broker.conf or its entries say."""
+    entry = Entry(file.path.rpartition("/")[2], file.path, is_directory=False, size=file.size)
+    geometry = configured_index(request.settings) or detect_index_geometry(file.tree, [entry])
+    with closing(file.open()) as source:
+        yield from index_rows(source, file.name, geometry)
 
 
 def index_rows(source: ByteSource, file: str, geometry: IndexGeometry | None) -> Iterator[Row]:
@@ -169,23 +198,21 @@ _BLANK = plan_of(TimerLogBlank).runs[0].packer
 _CHECK = plan_of(TimerCheck).runs[0]
 
 
-def wheel_rows(source: ByteSource, file: str, precision: int = DEFAULT_PRECISION) -> Iterator[Row]:
-    """Slots that hold anything, by number.
-
-    Args:
-        precision: ms a slot stands for.
-    """
-    for position, slots in chunks(source, _WHEEL_SLOT, 0, source.size()):
-        rows = np.flatnonzero(used(slots))
-        positions = position + rows * _WHEEL_SLOT.itemsize
-        numbers = (positions // _WHEEL_SLOT.itemsize).tolist()
-        before = {"slot": numbers}
-        for row in unit_rows("timer_slot", file, positions.tolist(), slots[rows], before=before, names=_SLOT_NAMES):
-            row["delivery_timestamp"] = row["slot_time"] * precision
-            yield row
+def wheel_rows(file: StoreFile, request: Request) -> Iterator[Row]:
+    """Slots that hold anything, by number; broker.conf says how many ms a slot stands for."""
+    precision = integer(request.settings, "timerPrecisionMs") or DEFAULT_PRECISION
+    with closing(file.open()) as source:
+        for position, slots in chunks(source, _WHEEL_SLOT, 0, source.size()):
+            rows = np.flatnonzero(used(slots))
+            at = position + rows * _WHEEL_SLOT.itemsize
+            before = {"slot": (at // _WHEEL_SLOT.itemsize).tolist()}
+            units = unit_rows("timer_slot", file.name, at.tolist(), slots[rows], before=before, names=_SLOT_NAMES)
+            for row in units:
+                row["delivery_timestamp"] = row["slot_time"] * precision
+                yield row
 
 
-def timer_log_rows(file: StoreFile) -> Iterator[Row]:
+def timer_log_rows(file: StoreFile, _: Request) -> Iterator[Row]:
     """Units of one timer log file up to its blank or the room after it; what is no unit is a finding in its place."""
     source = file.open()
     try:
@@ -226,6 +253,7 @@ def _blank(file: StoreFile, position: int, data: bytes) -> Iterator[Row]:
         yield {"kind": "timer_log_blank", "file": file.name, "position": position, "size": size}
 
 
+@_of_whole
 def check_rows(data: bytes, file: str) -> Iterator[Row]:
     """Yield the progress of the timer; a file too short for its fields is read as zeros after its end."""
     values = _CHECK.packer.unpack(data[: _CHECK.packer.size].ljust(_CHECK.packer.size, b"\0"))
@@ -238,6 +266,7 @@ def check_rows(data: bytes, file: str) -> Iterator[Row]:
 _CHECKPOINT = plan_of(Checkpoint).runs[0]
 
 
+@_of_whole
 def checkpoint_rows(data: bytes, file: str) -> Iterator[Row]:
     """Yield the checkpoint; a file too short for its fields is read as zeros after its end."""
     size = _CHECKPOINT.packer.size
@@ -247,20 +276,20 @@ def checkpoint_rows(data: bytes, file: str) -> Iterator[Row]:
         yield _finding(CHECKPOINT_LENGTH, file, len(data), f"{len(data)} bytes, the fields take {size}")
 
 
+@_of_whole
 def abort_rows(data: bytes, file: str) -> Iterator[Row]:
     """Yield the mark of an unclean exit, with the process id of a 5.x broker."""
     yield {"kind": "abort", "file": file, "size": len(data), "pid": abort_pid(data)}
 
 
-def lock_rows(data: bytes, file: str, *, held: bool | None) -> Iterator[Row]:
-    """Yield the lock file.
-
-    Args:
-        held: a broker holds it now; None where nobody can tell.
-    """
-    yield {"kind": "lock", "file": file, "size": len(data), "text": text_or_base64(data), "held": held}
+def lock_rows(file: StoreFile, _: Request) -> Iterator[Row]:
+    """Yield the lock file, and whether a broker holds it now; null where nobody can tell."""
+    data = read_all(file.tree, file.path) or b""
+    held = is_locked(file.tree.full(file.path)) if isinstance(file.tree, LocalTree) else None
+    yield {"kind": "lock", "file": file.name, "size": len(data), "text": text_or_base64(data), "held": held}
 
 
+@_of_whole
 def epoch_rows(data: bytes, file: str) -> Iterator[Row]:
     """Entries of an epoch file; if they cannot be read, a finding."""
     try:
@@ -270,11 +299,13 @@ def epoch_rows(data: bytes, file: str) -> Iterator[Row]:
         yield _finding(FILE_STRAY, file, len(data), f"no epoch file: {error}", error.offset)
 
 
+@_of_whole
 def identity_rows(data: bytes, file: str) -> Iterator[Row]:
     """Names a broker in controller mode goes by."""
     yield {"kind": "broker_identity", "file": file, **parse_identity(data.decode("utf-8", "replace"))}
 
 
+@_of_whole
 def config_rows(data: bytes, file: str) -> Iterator[Row]:
     """Yield a JSON configuration file, parsed as fastjson parses it; if it cannot be read, a finding."""
     try:
@@ -283,14 +314,20 @@ def config_rows(data: bytes, file: str) -> Iterator[Row]:
         yield _finding(CONFIG_UNREADABLE, file, len(data), str(error), error.offset)
 
 
-def text_rows(data: bytes, file: str, kind: str, line: Any) -> Iterator[Row]:
-    """Yield a file of ``name=value`` lines; whole numbers become integers.
+@_of_whole
+def dledger_checkpoint_rows(data: bytes, file: str) -> Iterator[Row]:
+    """Yield the checkpoint of a DLedger group, lines of ``name=value``; whole numbers become integers."""
+    yield {"kind": "dledger_checkpoint", "file": file, "content": _content(DLedgerCheckpointLine, data)}
 
-    Args:
-        line: schema of a line.
-    """
-    pairs = parse_lines(line, data)
-    yield {"kind": kind, "file": file, "content": {name: _number(value) for name, value in pairs.items()}}
+
+@_of_whole
+def dledger_term_rows(data: bytes, file: str) -> Iterator[Row]:
+    """Yield the term and vote of a DLedger group, in the same form."""
+    yield {"kind": "dledger_term", "file": file, "content": _content(DLedgerTermLine, data)}
+
+
+def _content(line: Any, data: bytes) -> Row:
+    return {name: _number(value) for name, value in parse_lines(line, data).items()}
 
 
 def _number(text: int | str) -> Any:
@@ -358,12 +395,13 @@ class DLedgerDump(LogDump):
         return np.frombuffer(raw, _ENTRY)
 
 
-def entry_index_rows(source: ByteSource, file: str) -> Iterator[Row]:
+def entry_index_rows(file: StoreFile, _: Request) -> Iterator[Row]:
     """Units of one file of the entry index that are not all zeros."""
-    for position, units in chunks(source, _INDEX, 0, source.size()):
-        rows = np.flatnonzero(used(units))
-        places = (position + rows * _INDEX.itemsize).tolist()
-        yield from unit_rows("dledger_index_entry", file, places, units[rows], names=_NAMES)
+    with closing(file.open()) as source:
+        for position, units in chunks(source, _INDEX, 0, source.size()):
+            rows = np.flatnonzero(used(units))
+            places = (position + rows * _INDEX.itemsize).tolist()
+            yield from unit_rows("dledger_index_entry", file.name, places, units[rows], names=_NAMES)
 
 
 # --- databases ------------------------------------------------------------------------------------

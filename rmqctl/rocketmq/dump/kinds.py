@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from formats.layout import plan_of
@@ -17,34 +15,19 @@ from rmqctl.files.local import ByteSource
 from rmqctl.rocketmq.log.measure import MAX_RECORD, PEEK, candidates
 from rmqctl.rocketmq.log.record import physical_of
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, is_pre_blank, is_valid, is_valid_batch
-from rmqctl.rocketmq.store.files import FileKind, is_offset, kind_at
+from rmqctl.rocketmq.store.file_kinds import KINDS, FileKind, kind_at, kind_by_name, reader
+from rmqctl.rocketmq.store.files import is_offset
 
 HEAD = 4096
 _SEARCHED = 1 << 20
 _ENTRY = plan_of(DLedgerEntry).runs[0].packer
 _ENTRY_INDEX = plan_of(DLedgerIndexUnit).runs[0].packer
-_INDEX_DIGITS = 17
 _DLEDGER_MAGICS = (1, 2, 3)
 _MAGICS = {int(m) for m in Magic}
 _TIMES = range(946_684_800_000, 4_102_444_800_000)  # the years 2000 to 2099 in ms
 _TIMER_UNIT = plan_of(TimerLogUnit).runs[0].only("size", "magic")
 _INDEX_HEAD = plan_of(IndexHeader).runs[0].only("begin_timestamp", "end_timestamp", "index_count")
 _EXTENSION = plan_of(ConsumeQueueExtUnit).runs[0].packer
-
-
-_NAMES = {
-    "abort": FileKind.ABORT,
-    "lock": FileKind.LOCK,
-    "timerwheel": FileKind.TIMER_WHEEL,
-    "timercheck": FileKind.TIMER_CHECK,
-    "epochFileCheckpoint": FileKind.EPOCH,
-    "brokerIdentity": FileKind.IDENTITY,
-    "brokerIdentity-temp": FileKind.IDENTITY,
-    "currterm": FileKind.DLEDGER_TERM,
-    "timermetrics": FileKind.CONFIG,
-    "transactionMetrics": FileKind.CONFIG,
-    "position-checkpoint": FileKind.CONFIG,
-}
 
 
 def kind_of(path: str, source: ByteSource) -> FileKind | None:
@@ -56,21 +39,14 @@ def kind_of(path: str, source: ByteSource) -> FileKind | None:
     if "/" in path and (by_place := kind_at(path)) is not FileKind.OTHER:
         return by_place
     name = path.rpartition("/")[2]
-    stem = name.removesuffix(".bak").removesuffix(".tmp")
-    if stem in _NAMES:
-        return _NAMES[stem]
-    if stem.endswith(".json"):
-        return FileKind.CONFIG
-    if len(name) == _INDEX_DIGITS and name.isascii() and name.isdigit():
-        return FileKind.INDEX
-    return _kind_of_content(name, stem, source)
+    return kind_by_name(name) or _kind_of_content(name, source)
 
 
-def _kind_of_content(name: str, stem: str, source: ByteSource) -> FileKind | None:
+def _kind_of_content(name: str, source: ByteSource) -> FileKind | None:
     head, size = source.read_at(0, HEAD), source.size()
-    if stem == "checkpoint":
+    if name.removesuffix(".bak") == "checkpoint":
         return FileKind.DLEDGER_CHECKPOINT if _is_properties(head) else FileKind.CHECKPOINT
-    found = next((kind for kind, test in _TESTS if test(head, size)), None)
+    found = next((row.kind for row in KINDS.values() if row.looks and reader(row.looks)(head, size)), None)
     if found is None and (_holds_magic(source) or (is_offset(name) and not any(head))):
         return FileKind.COMMIT_LOG
     return found
@@ -88,11 +64,13 @@ def _int(head: bytes, at: int, size: int = 4) -> int:
     return int.from_bytes(head[at : at + size], "big", signed=True)
 
 
-def _is_log(head: bytes, size: int) -> bool:
+def is_log(head: bytes, size: int) -> bool:
+    """Whether a file begins with a record of the log."""
     return _int(head, 4) in _MAGICS and 0 < _int(head, 0) <= max(size, 8)
 
 
-def _is_dledger_log(head: bytes, size: int) -> bool:
+def is_dledger_log(head: bytes, size: int) -> bool:
+    """Whether a file begins with a DLedger entry, or with the blank that fills it."""
     if len(head) < ENTRY_SIZE:
         return False
     magic, total, *_, position, _channel, _chain, _crc, body = _ENTRY.unpack_from(head)
@@ -101,54 +79,63 @@ def _is_dledger_log(head: bytes, size: int) -> bool:
     return magic in _DLEDGER_MAGICS and total == ENTRY_SIZE + body and body >= 0 and position >= 0
 
 
-def _is_dledger_index(head: bytes, _: int) -> bool:
+def is_dledger_index(head: bytes, _: int) -> bool:
+    """Whether a file begins with units of the entry index."""
     units = [_ENTRY_INDEX.unpack_from(head, at) for at in range(0, len(head) - _ENTRY_INDEX.size, _ENTRY_INDEX.size)]
     units = [u for u in units if any(u)][:2]
     sound = [u[0] in _DLEDGER_MAGICS and u[1] >= 0 and u[2] >= ENTRY_SIZE and u[3] >= 0 <= u[4] for u in units]
     return bool(units) and all(sound) and (len(units) < 2 or units[1][3] == units[0][3] + 1)
 
 
-def _is_timer_log(head: bytes, _: int) -> bool:
+def is_timer_log(head: bytes, _: int) -> bool:
+    """Whether a file begins with a unit of the timer log."""
     if len(head) < UNIT_SIZE:
         return False
     size, magic = _TIMER_UNIT.unpack_from(head)
     return bool(size == UNIT_SIZE and 0 <= magic <= MAGIC_BITS)
 
 
-def _is_timer_wheel(_: bytes, size: int) -> bool:
+def is_timer_wheel(_: bytes, size: int) -> bool:
+    """Whether a file is as long as a timer wheel."""
     return size == WHEEL_SLOTS * plan_of(TimerWheelSlot).runs[0].packer.size
 
 
-def _is_batch_queue(head: bytes, _: int) -> bool:
+def is_batch_queue(head: bytes, _: int) -> bool:
+    """Whether a file begins with units of a batch queue."""
     units = np.frombuffer(head, BATCH_UNIT, min(len(head) // BATCH_UNIT.itemsize, 2))
     if not len(units) or not (units["reserved"] == 0).all():
         return False
     return bool(is_valid_batch(units[:1])[0] and units["compacted_offset"][0] == -1)
 
 
-def _is_queue(head: bytes, _: int) -> bool:
+def is_queue(head: bytes, _: int) -> bool:
+    """Whether a file begins with units of a consume queue."""
     units = np.frombuffer(head, UNIT, min(len(head) // UNIT.itemsize, 8))
     sound = (is_valid(units) & (units["size"] <= MAX_RECORD)) | is_pre_blank(units)
     empty = (units["physical_offset"] == 0) & (units["size"] == 0) & (units["tags_code"] == 0)
     return bool(len(units) and sound[0] and (sound | empty).all())
 
 
-def _is_extension(head: bytes, _: int) -> bool:
+def is_extension(head: bytes, _: int) -> bool:
+    """Whether a file begins with an extension unit."""
     if len(head) < HEAD_SIZE:
         return False
     size, _, _, bitmap = _EXTENSION.unpack_from(head)
     return bool(bitmap >= 0 and size == HEAD_SIZE + bitmap)
 
 
-def _is_json(head: bytes, _: int) -> bool:
+def is_json(head: bytes, _: int) -> bool:
+    """Whether a file begins as JSON does."""
     return head.lstrip()[:1] in {b"{", b"["}
 
 
-def _is_checkpoint(head: bytes, size: int) -> bool:
+def is_checkpoint(head: bytes, size: int) -> bool:
+    """Whether a file has the size, the times and the empty rest of a checkpoint."""
     return size == FILE_SIZE and _int(head, 0, 8) in _TIMES and not any(head[Checkpoint.sizeof() :])
 
 
-def _is_index(head: bytes, _: int) -> bool:
+def is_index(head: bytes, _: int) -> bool:
+    """Whether a file begins with a header of an index."""
     if len(head) < _INDEX_HEAD.size:
         return False
     begin, end, count = _INDEX_HEAD.unpack_from(head)
@@ -164,19 +151,3 @@ def _holds_magic(source: ByteSource) -> bool:
     """Whether a message begins in the first mebibyte: a log whose first bytes are damaged."""
     data = np.frombuffer(source.read_at(0, _SEARCHED), np.uint8)
     return len(data) >= PEEK and len(candidates(data)) > 0
-
-
-_TESTS: tuple[tuple[FileKind, Callable[[bytes, int], bool]], ...] = (
-    (FileKind.COMMIT_LOG, _is_log),
-    (FileKind.TIMER_WHEEL, _is_timer_wheel),
-    (FileKind.DLEDGER_DATA, _is_dledger_log),
-    (FileKind.DLEDGER_INDEX, _is_dledger_index),
-    (FileKind.TIMER_LOG, _is_timer_log),
-    (FileKind.BATCH_QUEUE, _is_batch_queue),
-    (FileKind.CHECKPOINT, _is_checkpoint),
-    (FileKind.QUEUE_EXT, _is_extension),
-    (FileKind.QUEUE, _is_queue),
-    (FileKind.INDEX, _is_index),
-    (FileKind.CONFIG, _is_json),
-)
-"""Tests of the first bytes and the length, the most particular first."""

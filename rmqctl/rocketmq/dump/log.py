@@ -6,7 +6,7 @@ and the message ids made of them (spec 2.4, 2.15).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -39,6 +39,22 @@ from rmqctl.rocketmq.verify.log import body_crc_finding
 from rmqctl.text import text_or_base64
 
 Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asks of a dump.
+
+    Attributes:
+        limit: rows to show at most; findings count only where nothing but damage is wanted.
+        settings: broker.conf, for what files do not say.
+    """
+
+    wanted: Filter = field(default_factory=Filter)
+    show: RowOptions = field(default_factory=RowOptions)
+    limit: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
 
 CHUNK = 4096
 """Records turned into rows at a time, so that what is made of them stays in the processor's cache."""

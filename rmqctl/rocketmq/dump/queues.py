@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,9 @@ from rmqctl.rocketmq.findings.derived import (
 )
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank, is_valid, is_valid_batch
 from rmqctl.rocketmq.store.files import StoreFile
+
+if TYPE_CHECKING:
+    from rmqctl.rocketmq.dump.log import Request
 
 Records = npt.NDArray[np.void]
 CHUNK_BYTES = 1 << 20
@@ -251,3 +254,24 @@ def _extension_end(file: StoreFile, queue: QueueName, at: int, length: int) -> I
         message = f"size {length} is that of no extension unit"
         found = Finding(QUEUE_EXT, file.name, at, 2, message, topic=queue.topic, queue_id=queue.queue_id)
         yield found.row()
+
+
+# --- files that lie alone: whose queue they are of is not known ---------------------------------------
+
+
+_NOWHERE = QueueName(None, None)
+
+
+def lone_queue_rows(file: StoreFile, _: Request) -> Iterator[Row]:
+    """Units of a file of a consume queue."""
+    return queue_rows(file, _NOWHERE)
+
+
+def lone_batch_rows(file: StoreFile, _: Request) -> Iterator[Row]:
+    """Units of a file of a batch queue."""
+    return batch_rows(file, _NOWHERE)
+
+
+def lone_extension_rows(file: StoreFile, _: Request) -> Iterator[Row]:
+    """Units of a file of consumequeue_ext."""
+    return extension_rows(file, _NOWHERE)

@@ -62,7 +62,8 @@ from rmqctl.rocketmq.store.databases import (
     new_database,
     open_database,
 )
-from rmqctl.rocketmq.store.files import FileKind, RocketMQStore, is_offset, kind_at
+from rmqctl.rocketmq.store.file_kinds import FileKind, kind_at
+from rmqctl.rocketmq.store.files import RocketMQStore, is_offset
 
 KEPT_PROPERTIES = frozenset({
     b"PGROUP", b"WAIT", b"DELAY", b"RETRY_TOPIC", b"REAL_TOPIC", b"REAL_QID", b"TRAN_MSG", b"MIN_OFFSET",

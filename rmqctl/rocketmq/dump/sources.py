@@ -4,34 +4,31 @@ file that the path leads to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
-from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerCheckpointLine, DLedgerTermLine
+from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.errors import NotAStore
 from rmqctl.files.local import ByteSource
-from rmqctl.files.lock import is_locked
-from rmqctl.files.tree import Entry, LocalTree, Tree, local_path, read_all
+from rmqctl.files.tree import Entry, Tree, local_path
 from rmqctl.findings import Finding
-from rmqctl.rocketmq.dump import files
-from rmqctl.rocketmq.dump.files import DLedgerDump, database_rows, entry_index_rows, index_rows
+from rmqctl.rocketmq.dump.files import DLedgerDump, database_rows
 from rmqctl.rocketmq.dump.kinds import first_offset, kind_of
-from rmqctl.rocketmq.dump.log import LogDump, is_under
+from rmqctl.rocketmq.dump.log import LogDump, Request, is_under
 from rmqctl.rocketmq.dump.queues import ExtensionFiles, QueueName, batch_rows, extension_rows, queue_rows
-from rmqctl.rocketmq.dump.record import Row, RowOptions
+from rmqctl.rocketmq.dump.record import Row
 from rmqctl.rocketmq.findings.state import FILE_STRAY
 from rmqctl.rocketmq.log.commitlog import CommitLog
-from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.databases import databases_of, has_database
+from rmqctl.rocketmq.store.file_kinds import KINDS, FileKind, reader
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     DLEDGER,
     INDEX,
     QUEUES,
     QUEUES_EXT,
-    FileKind,
     RocketMQStore,
     StoreFile,
     is_offset,
@@ -40,23 +37,6 @@ from rmqctl.rocketmq.store.files import (
     missing_log,
     sequence,
 )
-from rmqctl.rocketmq.store.geometry import IndexGeometry, detect_index_geometry, integer
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a user asks of a dump.
-
-    Attributes:
-        limit: rows to show at most; findings count only where nothing but damage is wanted.
-        settings: broker.conf, for what files do not say.
-    """
-
-    wanted: Filter = field(default_factory=Filter)
-    show: RowOptions = field(default_factory=RowOptions)
-    limit: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-
 
 RowMaker = Callable[[], Iterator[Row]]
 Source = LogDump | RowMaker
@@ -99,7 +79,7 @@ def source_of(file: StoreFile, kind: FileKind, request: Request) -> Source:
         return log_source(lambda: [file], request)
     if kind is FileKind.DLEDGER_DATA:
         return dledger_source(lambda: [replace(file, lead=ENTRY_SIZE)], request)
-    return lambda: _ROWS[kind](file, request)
+    return lambda: reader(KINDS[kind].rows)(file, request)
 
 
 ListFiles = Callable[[], list[StoreFile]]
@@ -124,68 +104,6 @@ def opened(source: ByteSource) -> Iterator[ByteSource]:
         yield source
     finally:
         source.close()
-
-
-def configured_index(settings: Mapping[str, str]) -> IndexGeometry | None:
-    """Slots and entries of index files by broker.conf; None when it does not say."""
-    slots, entries = integer(settings, "maxHashSlotNum"), integer(settings, "maxIndexNum")
-    return IndexGeometry(slots, entries) if slots and entries else None
-
-
-def _index(file: StoreFile, request: Request) -> Iterator[Row]:
-    entry = Entry(file.path.rpartition("/")[2], file.path, is_directory=False, size=file.size)
-    geometry = configured_index(request.settings) or detect_index_geometry(file.tree, [entry])
-    with opened(file.open()) as source:
-        yield from index_rows(source, file.name, geometry)
-
-
-def _entry_index(file: StoreFile, _: Request) -> Iterator[Row]:
-    with opened(file.open()) as source:
-        yield from entry_index_rows(source, file.name)
-
-
-def _wheel(file: StoreFile, request: Request) -> Iterator[Row]:
-    precision = integer(request.settings, "timerPrecisionMs") or files.DEFAULT_PRECISION
-    with opened(file.open()) as source:
-        yield from files.wheel_rows(source, file.name, precision)
-
-
-def _lock(file: StoreFile, _: Request) -> Iterator[Row]:
-    held = is_locked(file.tree.full(file.path)) if isinstance(file.tree, LocalTree) else None
-    yield from files.lock_rows(_bytes(file), file.name, held=held)
-
-
-def _whole(rows: Callable[[bytes, str], Iterator[Row]]) -> Callable[[StoreFile, Request], Iterator[Row]]:
-    """Rows of a small file that is read at once."""
-    return lambda file, _: rows(_bytes(file), file.name)
-
-
-def _bytes(file: StoreFile) -> bytes:
-    return read_all(file.tree, file.path) or b""
-
-
-_NOWHERE = QueueName(None, None)
-_ROWS: dict[FileKind, Callable[[StoreFile, Request], Iterator[Row]]] = {
-    FileKind.QUEUE: lambda file, _: queue_rows(file, _NOWHERE),
-    FileKind.BATCH_QUEUE: lambda file, _: batch_rows(file, _NOWHERE),
-    FileKind.COMPACTION_QUEUE: lambda file, _: batch_rows(file, _NOWHERE),
-    FileKind.QUEUE_EXT: lambda file, _: extension_rows(file, _NOWHERE),
-    FileKind.INDEX: _index,
-    FileKind.CHECKPOINT: _whole(files.checkpoint_rows),
-    FileKind.CONFIG: _whole(files.config_rows),
-    FileKind.ABORT: _whole(files.abort_rows),
-    FileKind.LOCK: _lock,
-    FileKind.EPOCH: _whole(files.epoch_rows),
-    FileKind.IDENTITY: _whole(files.identity_rows),
-    FileKind.TIMER_WHEEL: _wheel,
-    FileKind.TIMER_LOG: lambda file, _: files.timer_log_rows(file),
-    FileKind.TIMER_CHECK: _whole(files.check_rows),
-    FileKind.DLEDGER_INDEX: _entry_index,
-    FileKind.DLEDGER_CHECKPOINT: _whole(
-        partial(files.text_rows, kind="dledger_checkpoint", line=DLedgerCheckpointLine)
-    ),
-    FileKind.DLEDGER_TERM: _whole(partial(files.text_rows, kind="dledger_term", line=DLedgerTermLine)),
-}
 
 
 # --- what lies at a path inside a store -------------------------------------------------------------

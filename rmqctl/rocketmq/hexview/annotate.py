@@ -8,7 +8,7 @@ properties one by one; text files (configuration, epochs, abort, lock and the li
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from formats.errors import DecodeError
@@ -35,7 +35,6 @@ from rmqctl.hexview.annotation import (
     layout_of,
     layout_of_plan,
 )
-from rmqctl.rocketmq.hexview import units
 from rmqctl.rocketmq.hexview.meanings import (
     BATCH_ITEM,
     BLANK,
@@ -48,11 +47,11 @@ from rmqctl.rocketmq.hexview.meanings import (
     text,
     utc,
 )
-from rmqctl.rocketmq.hexview.units import field, place_of, rest, structure, walk_ext, walk_index, walk_timer_log
+from rmqctl.rocketmq.hexview.units import field, place_of, rest, structure
 from rmqctl.rocketmq.log.block import Blank, Block, Gap, GapKind
 from rmqctl.rocketmq.log.record import compression, is_inner_batch
 from rmqctl.rocketmq.log.scan import Extent, scan
-from rmqctl.rocketmq.store.files import FileKind
+from rmqctl.rocketmq.store.file_kinds import KINDS, FileKind, reader
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 from rmqctl.text import name_of
 
@@ -420,33 +419,13 @@ Walker = Callable[[View, int, int], Iterator[Annotation]]
 """Annotates what overlaps ``[begin, stop)``, in file order; what it leaves out becomes gaps and zeros."""
 
 
-def _nothing(*_: object) -> Iterator[Annotation]:
+def walk_nothing(*_: object) -> Iterator[Annotation]:
+    """Leave all of a file to gaps and zeros."""
     return iter(())
 
 
-WALKERS: Mapping[FileKind, Walker] = {
-    FileKind.COMMIT_LOG: walk_log,
-    FileKind.COMPACTION_LOG: walk_log,
-    FileKind.DLEDGER_DATA: walk_dledger,
-    FileKind.QUEUE: units.QUEUE.walk,
-    FileKind.BATCH_QUEUE: units.BATCH_QUEUE.walk,
-    FileKind.COMPACTION_QUEUE: units.BATCH_QUEUE.walk,
-    FileKind.DLEDGER_INDEX: units.DLEDGER_INDEX.walk,
-    FileKind.TIMER_WHEEL: units.TIMER_WHEEL.walk,
-    FileKind.QUEUE_EXT: walk_ext,
-    FileKind.TIMER_LOG: walk_timer_log,
-    FileKind.INDEX: walk_index,
-    FileKind.CHECKPOINT: units.CHECKPOINT.walk,
-    FileKind.TIMER_CHECK: units.TIMER_CHECK.walk,
-    FileKind.CONFIG: walk_lines("config", judge_json),
-    FileKind.EPOCH: walk_lines("epochs", judge_epochs),
-    FileKind.ABORT: walk_lines("abort", judge_abort),
-    FileKind.LOCK: walk_lines("lock", judge_lock),
-    FileKind.IDENTITY: walk_lines("text"),
-    FileKind.DLEDGER_CHECKPOINT: walk_lines("text"),
-    FileKind.DLEDGER_TERM: walk_lines("text"),
-    FileKind.OTHER: _nothing,
-}
+walk_config, walk_epochs = walk_lines("config", judge_json), walk_lines("epochs", judge_epochs)
+walk_abort, walk_lock, walk_text = walk_lines("abort", judge_abort), walk_lines("lock", judge_lock), walk_lines("text")
 
 
 def annotate(
@@ -477,7 +456,7 @@ def annotate(
     if begin >= stop:
         return
     view = View(source, name, size, base, limit, index)
-    for note in _tiled(view, WALKERS[kind](view, begin, stop), begin, stop):
+    for note in _tiled(view, reader(KINDS[kind].walk)(view, begin, stop), begin, stop):
         if note.offset >= stop:
             return
         if note.end > begin or (note.size == 0 and note.offset >= begin):

@@ -21,7 +21,8 @@ from rmqctl.files.tree import read_all
 from rmqctl.release import Release
 from rmqctl.rocketmq.log.record import MAGIC_AT, LogReader
 from rmqctl.rocketmq.store.databases import POP, can_read, has_database, open_database
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.file_kinds import KINDS
+from rmqctl.rocketmq.store.files import LIGHT, QUEUES, RocketMQStore, StoreFile
 
 _SAMPLE = 256
 _SAMPLE_BYTES = 1 << 20
@@ -177,17 +178,11 @@ FIRST_WITH_EMPTY_BODIES = Release(5, 3, 2)
 OLDEST_APACHE = Release(4, 4, 0)
 """The first release of Apache that is known here."""
 _PATHS = (
-    ("lock", OLDEST_APACHE),
+    *((row.made_at, row.since) for row in KINDS.values() if row.since),
     ("abort.bak", Release(5, 0, 0)),
-    ("timerwheel", Release(5, 0, 0)),
-    ("timerlog", Release(5, 0, 0)),
-    (BATCH_QUEUES, Release(5, 0, 0)),
-    ("epochFileCheckpoint", Release(5, 0, 0)),
-    ("config/timercheck", Release(5, 0, 0)),
     ("config/topicQueueMapping.json", Release(5, 0, 0)),
     ("config/consumerOrderInfo.json", Release(5, 0, 0)),
     ("config/messageRequestMode.json", Release(5, 0, 0)),
-    ("compaction", Release(5, 1, 0)),
     ("config/tieredStoreMetadata.json", Release(5, 1, 0)),
     ("config/transactionMetrics", Release(5, 2, 0)),
     ("consumequeue/CURRENT", Release(5, 2, 0)),
@@ -199,6 +194,7 @@ _PATHS = (
     ("config/metadata", Release(5, 4, 0)),
     ("consumequeue_rocksdb", Release(5, 5, 0)),
 )
+"""What a release made first: kinds of files, and copies, settings and databases that are no kind of their own."""
 _MADE, _NOT_MADE = 4, 2
 _CHECKPOINT_FIELDS = ((24, Release(5, 0, 0)), (32, Release(5, 1, 1)), (40, Release(5, 5, 0)))
 

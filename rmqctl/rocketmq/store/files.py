@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -26,33 +25,6 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.findings.log import LOG_MISSING
 from rmqctl.rocketmq.findings.state import FILE_UNREADABLE
 from rmqctl.text import number_of
-
-
-class FileKind(StrEnum):
-    """What a file is, whether its place in a store says so or its content."""
-
-    COMMIT_LOG = "commit-log"
-    QUEUE = "queue"
-    QUEUE_EXT = "queue-ext"
-    BATCH_QUEUE = "batch-queue"
-    COMPACTION_LOG = "compaction-log"
-    COMPACTION_QUEUE = "compaction-queue"
-    INDEX = "index"
-    CHECKPOINT = "checkpoint"
-    TIMER_WHEEL = "timer-wheel"
-    TIMER_LOG = "timer-log"
-    TIMER_CHECK = "timer-check"
-    DLEDGER_DATA = "dledger-data"
-    DLEDGER_INDEX = "dledger-index"
-    DLEDGER_CHECKPOINT = "dledger-checkpoint"
-    DLEDGER_TERM = "dledger-term"
-    CONFIG = "config"
-    EPOCH = "epoch"
-    IDENTITY = "identity"
-    ABORT = "abort"
-    LOCK = "lock"
-    OTHER = "other"
-
 
 # --- a broker store on disk -------------------------------------------------------------------------
 
@@ -408,64 +380,3 @@ def _checkpoint_says_something(store: RocketMQStore) -> bool:
     """Whether messages were ever stored; a broker that got none leaves a checkpoint of zeros and no log file."""
     data = read_all(store.tree, "checkpoint")
     return data is not None and (not data or any(data))
-
-
-# --- which kind of file lies at a path ----------------------------------------------------------------
-
-
-_QUEUE_KINDS = {QUEUES: FileKind.QUEUE, QUEUES_EXT: FileKind.QUEUE_EXT, BATCH_QUEUES: FileKind.BATCH_QUEUE}
-_COMPACTION = {"compactionLog": FileKind.COMPACTION_LOG, "compactionCq": FileKind.COMPACTION_QUEUE}
-_BY_NAME = {
-    "checkpoint": FileKind.CHECKPOINT,
-    "timerwheel": FileKind.TIMER_WHEEL,
-    "abort": FileKind.ABORT,
-    "lock": FileKind.LOCK,
-    "epochFileCheckpoint": FileKind.EPOCH,
-    "brokerIdentity": FileKind.IDENTITY,
-    "brokerIdentity-temp": FileKind.IDENTITY,
-    "config/timercheck": FileKind.TIMER_CHECK,
-    "compaction/position-checkpoint": FileKind.CONFIG,
-}
-_COPIES = (".bak", ".tmp")
-_CONFIG_DEPTH = 2
-_CONFIG_NAMES = ("timermetrics", "transactionMetrics")
-
-
-def kind_at(path: str) -> FileKind:
-    """Return the kind of the file at ``path``, relative to the store's root, with ``/``.
-
-    Copies (``.bak``, ``.tmp``) are of the kind of what they are copies of; files in directories of
-    RocksDB and unknown ones are ``OTHER``. Brokers take every file in ``index`` for an index file.
-    """
-    for suffix in _COPIES:
-        path = path.removesuffix(suffix)
-    if path in _BY_NAME:
-        return _BY_NAME[path]
-    parts = path.split("/")
-    if parts[0].startswith("dledger-"):
-        return _dledger(parts)
-    if parts[0] == INDEX and len(parts) > 1:
-        return FileKind.INDEX
-    if parts[0] == "config" and len(parts) == _CONFIG_DEPTH:
-        is_read = parts[1].endswith(".json") or parts[1] in _CONFIG_NAMES
-        return FileKind.CONFIG if is_read else FileKind.OTHER
-    return _sequence(parts) if is_offset(parts[-1]) else FileKind.OTHER
-
-
-def _sequence(parts: list[str]) -> FileKind:
-    """Return the kind of a file named by its offset."""
-    if parts[0] in _QUEUE_KINDS:
-        return _QUEUE_KINDS[parts[0]]
-    if parts[0] == "compaction" and len(parts) > 1:
-        return _COMPACTION.get(parts[1], FileKind.OTHER)
-    if parts[0] == "timerlog":
-        return FileKind.TIMER_LOG
-    return FileKind.COMMIT_LOG if parts[0].startswith(COMMIT_LOG) or len(parts) == 1 else FileKind.OTHER
-
-
-def _dledger(parts: list[str]) -> FileKind:
-    if parts[1:] in (["checkpoint"], ["currterm"]):
-        return FileKind.DLEDGER_CHECKPOINT if parts[1] == "checkpoint" else FileKind.DLEDGER_TERM
-    if not is_offset(parts[-1]):
-        return FileKind.OTHER
-    return FileKind.DLEDGER_INDEX if "index" in parts[1:-1] else FileKind.DLEDGER_DATA

@@ -13,7 +13,9 @@ from rmqctl.filters import Filters, Glob, Names, Rendering
 from rmqctl.findings import header_of
 from rmqctl.release import Release
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.sources import Request, configured_index, identify, selected_files
+from rmqctl.rocketmq.dump.files import configured_index
+from rmqctl.rocketmq.dump.log import Request
+from rmqctl.rocketmq.dump.sources import identify, selected_files
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verbs.common import LAYOUT, MESSAGE_KEYS, begin, row_options
@@ -21,7 +23,7 @@ from rmqctl.store import LoneFile
 
 if TYPE_CHECKING:
     from rmqctl.hexview.annotation import Annotation
-    from rmqctl.rocketmq.store.files import FileKind
+    from rmqctl.rocketmq.store.file_kinds import FileKind
 
 Found = RocketMQStore | LoneFile
 
@@ -219,7 +221,7 @@ def _files(found: Found) -> Iterable[StoreFile]:
 
 def _kind(file: StoreFile) -> FileKind:
     from rmqctl.rocketmq.dump.kinds import kind_of
-    from rmqctl.rocketmq.store.files import FileKind
+    from rmqctl.rocketmq.store.file_kinds import FileKind
 
     source: Any = file.open()
     try:

@@ -31,7 +31,7 @@ def annotate(source: ByteSource, name: str, begin: int, end: int) -> Iterator[An
     """Return the meaning of some bytes of a file of a store."""
     from rmqctl.rocketmq.dump.kinds import kind_of
     from rmqctl.rocketmq.hexview import annotate as annotating
-    from rmqctl.rocketmq.store.files import FileKind
+    from rmqctl.rocketmq.store.file_kinds import FileKind
 
     last = name.rpartition("/")[2]
     base = int(last) if last.isdigit() else 0
