@@ -84,6 +84,63 @@ def all_misses() -> list[Miss]:
 NONE = declare_miss("none", "found: {found}", "The query answers what is there.")
 
 
+class Trace:
+    """Collects steps while a query runs; a query that is not to be explained gets one that keeps nothing.
+
+    Attributes:
+        on: whether steps are kept.
+        limit: steps kept; those after it are counted in :attr:`left_out` and reported in one step before the last.
+    """
+
+    __slots__ = ("_steps", "left_out", "limit", "on")
+
+    def __init__(self, *, on: bool = True, limit: int = 10_000) -> None:
+        self.on, self.limit = on, limit
+        self._steps: list[TraceStep] = []
+        self.left_out = 0
+
+    def add(self, file: str, what: str, result: str) -> None:
+        """Note a step: the file relative to the store, what was looked at in it, and what was there."""
+        if not self.on:
+            return
+        if len(self._steps) < self.limit:
+            self._steps.append(TraceStep(file, what, result))
+        else:
+            self.left_out += 1
+
+    def conclude(self, miss: Miss, about: str = "", /, **values: object) -> None:
+        """Note the last step: why nothing was found.
+
+        Args:
+            about: the file that is to blame, "" where none is.
+            values: what the sentence of the reason names.
+        """
+        if self.on:
+            self._steps.append(miss.conclude(about, **values))
+
+    def found(self, result: str, file: str = "") -> None:
+        """Note the last step of a query that misses nothing."""
+        self.conclude(NONE, file, found=result)
+
+    def before_conclusion(self, file: str, what: str, result: str) -> None:
+        """Note a step that comes before the last one, though it was found out after it."""
+        last = self._steps.pop() if self._steps else None
+        self.add(file, what, result)
+        if last is not None:
+            self._steps.append(last)
+
+    def __iter__(self) -> Iterator[TraceStep]:
+        last = [step for step in self._steps[-1:] if step.id]
+        yield from self._steps[: len(self._steps) - len(last)]
+        if self.left_out:
+            yield TraceStep("", "more steps", f"{self.left_out} further steps are left out")
+        yield from last
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the steps as JSON-ready rows."""
+        return [step.row() for step in self]
+
+
 def step_lines(steps: Iterable[Mapping[str, Any]], *, title: str = "", apart: bool = False) -> Iterator[str]:
     """Yield the steps with their numbers, a line each; the last one says why, with its id. Nothing without steps.
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rmqctl.explain import Trace
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
 from rmqctl.rocketmq.index import index_files
@@ -17,7 +18,6 @@ from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
 from rmqctl.rocketmq.query.offset import get_message
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.geometry import geometry_of, index_geometry

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from rmqctl.explain import Trace
 from rmqctl.release import Release
 from rmqctl.rocketmq.index import index_files
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
 from rmqctl.rocketmq.query.offset import get_message
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.geometry import index_geometry

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from rmqctl.explain import Trace
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.index_walk import open_index
 from rmqctl.rocketmq.query.key import KeyQuery, by_key
 from rmqctl.rocketmq.query.lag import progress_of
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.state.config import offsets_of

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.kafka.record_batch import Attributes
+from rmqctl.explain import Trace
 from rmqctl.kafka.log.records import Records, records_of
 from rmqctl.kafka.query.offset import Keep
-from rmqctl.kafka.query.steps import KEY_ELSEWHERE, NO_KEY, Trace
+from rmqctl.kafka.query.steps import KEY_ELSEWHERE, NO_KEY
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog, Spans
 from rmqctl.parallel import Ordered

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from formats.kafka.record_batch import Attributes
+from rmqctl.explain import Trace
 from rmqctl.kafka.directory.directory import Segment
 from rmqctl.kafka.log.block import Flags
 from rmqctl.kafka.log.indexes import read_offset_index
@@ -25,7 +26,6 @@ from rmqctl.kafka.query.steps import (
     NO_BATCH,
     NO_SEGMENT,
     NOT_DECIDED,
-    Trace,
 )
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog, Spans, View, view_of

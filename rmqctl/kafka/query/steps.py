@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rmqctl.explain import NONE, Miss, declare_miss
+from rmqctl.explain import declare_miss
 
 NO_TOPIC = declare_miss(
     "no-partition-here",
@@ -102,41 +100,3 @@ NO_KEY = declare_miss(
     "no record has the key: never written, or removed by compaction or retention",
     "All partitions that are here were read from start to end.",
 )
-
-
-class Trace:
-    """Collects steps; those of a lookup that is not to be explained are not kept."""
-
-    def __init__(self, *, on: bool) -> None:
-        self.on = on
-        self._rows: list[dict[str, Any]] = []
-
-    def add(self, file: str, what: str, result: str) -> None:
-        """Note a step: the file relative to the log directory, what was looked at in it, and what was there."""
-        if self.on:
-            self._rows.append({"kind": "step", "file": file, "what": what, "result": result})
-
-    def conclude(self, miss: Miss, about: str = "", /, **values: object) -> None:
-        """Note the last step: why nothing was found.
-
-        Args:
-            about: the file that is to blame, "" where none is.
-            values: what the sentence of the reason names.
-        """
-        if self.on:
-            self._rows.append(miss.conclude(about, **values).row())
-
-    def found(self, result: str, file: str = "") -> None:
-        """Note the last step of a lookup that misses nothing."""
-        self.conclude(NONE, file, found=result)
-
-    def before_conclusion(self, file: str, what: str, result: str) -> None:
-        """Note a step that comes before the last one, though it was found out after it."""
-        last = self._rows.pop() if self._rows else None
-        self.add(file, what, result)
-        if last is not None:
-            self._rows.append(last)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the steps as JSON-ready rows."""
-        return self._rows

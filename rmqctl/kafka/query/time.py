@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from formats.kafka.record_batch import Attributes, Codec
+from rmqctl.explain import Trace
 from rmqctl.kafka.directory.directory import Segment
 from rmqctl.kafka.directory.releases import COMPARED
 from rmqctl.kafka.log.block import Block
 from rmqctl.kafka.log.indexes import TimeIndex, read_time_index
 from rmqctl.kafka.log.records import Records, records_of
 from rmqctl.kafka.query.offset import index_entry
-from rmqctl.kafka.query.steps import NO_TIMESTAMP, NONE_IN_SEGMENT, NONE_THAT_LATE, TIME_INDEX_WRONG, Trace
+from rmqctl.kafka.query.steps import NO_TIMESTAMP, NONE_IN_SEGMENT, NONE_THAT_LATE, TIME_INDEX_WRONG
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.release import Release

@@ -177,6 +177,7 @@ def _metadata_log(replicas: Replicas) -> PartitionLog:
             replicas.place.root,
             "no __cluster_metadata-0 is in it",
             "give the log directory of a KRaft node (metadata.log.dir), or one of its .checkpoint files",
+            wanted="directory with the metadata of a cluster",
         )
     return log
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from rmqctl import questions
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import WrongUsage
-from rmqctl.explain import step_lines
+from rmqctl.explain import Trace, step_lines
 from rmqctl.filters import TIME_WORDS, asked_time
 from rmqctl.findings import header_of
 from rmqctl.kafka.dump.dumping import RECORD_KEYS
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.query.key import KeySearch, explain_key, latest_rows
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
-from rmqctl.kafka.query.steps import NO_TOPIC, Trace
+from rmqctl.kafka.query.steps import NO_TOPIC
 from rmqctl.kafka.query.time import SPECIAL, offset_for_time
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.kafka.verbs.looking import begin_served, no_topic

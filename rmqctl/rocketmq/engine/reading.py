@@ -12,6 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
+from rmqctl.explain import Trace
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.reput import Dispatching
@@ -20,7 +21,6 @@ from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
 from rmqctl.rocketmq.query.offset import PULL_COUNT, get_message, units_from
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.records import Record, RecordReader
-from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.query.units import Unit
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore

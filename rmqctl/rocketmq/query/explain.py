@@ -16,6 +16,7 @@ import numpy as np
 
 from formats.rocketmq.index import key_hash
 from formats.rocketmq.message import ROLLBACK, TRANSACTION
+from rmqctl.explain import NONE, Trace, TraceStep
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.dump.record import host_text, transaction
 from rmqctl.rocketmq.findings.log import LOG_GAP
@@ -29,12 +30,11 @@ from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
 from rmqctl.rocketmq.query.log_search import Progress, Search, search_log
 from rmqctl.rocketmq.query.messages import RecordUnit, unit_of
 from rmqctl.rocketmq.query.records import ENCODING, KEYS, UNIQUE_KEY, Absence, Record
-from rmqctl.rocketmq.query.steps import Trace, TraceStep
 from rmqctl.rocketmq.state.config import did_you_mean, known_topics, read_checkpoint
 from rmqctl.rocketmq.store.databases import MESSAGES
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import index_geometry
-from rmqctl.text import number_of
+from rmqctl.text import instant, number_of
 
 _CHUNK = 1 << 16
 
@@ -136,7 +136,7 @@ class IndexCauses:
             return steps.INDEX_EMPTY.conclude(file.path, file=file.path, key=self.query.wanted, physical_offset=at)
         if begin <= end and 0 < begin <= record.store_timestamp + _SECOND and end > 0:
             return steps.INDEX_TIME.conclude(file.path, **self._span)
-        reason = f"it says that the first entry is of {steps.instant(begin)}, the last of {steps.instant(end)}"
+        reason = f"it says that the first entry is of {instant(begin)}, the last of {instant(end)}"
         return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self.query.wanted, reason=reason)
 
     def _wrong_times(self, file: IndexFile) -> TraceStep | None:
@@ -146,20 +146,20 @@ class IndexCauses:
             for side, which in (("begin", "first"), ("end", "last")):
                 said, stored = file.header[f"{side}_timestamp"], log.store_timestamp(file.header[f"{side}_phy_offset"])
                 if stored not in (None, said):
-                    wrong, right = steps.instant(said), steps.instant(stored or 0)
+                    wrong, right = instant(said), instant(stored or 0)
                     reasons.append(f"it says that the {which} entry is of {wrong}, but that record was stored {right}")
         if not reasons:
             return None
         return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self.query.wanted, reason="; ".join(reasons))
 
     def _outside(self, file: IndexFile, time: int) -> TraceStep:
-        return steps.ENTRY_TIME.conclude(file.path, key=self.query.wanted, time=steps.instant(time), **self._span)
+        return steps.ENTRY_TIME.conclude(file.path, key=self.query.wanted, time=instant(time), **self._span)
 
     def _not_looked_into(self, file: IndexFile) -> TraceStep:
         cut = self.walk.cut_at
         if cut is not None:
             return steps.FILES_CUT_BY_TIME.conclude(
-                cut.path, file=cut.path, key=self.query.wanted, begin=steps.instant(self.query.begin)
+                cut.path, file=cut.path, key=self.query.wanted, begin=instant(self.query.begin)
             )
         return self._limit(file)
 
@@ -189,7 +189,7 @@ class IndexCauses:
         if chain.end is End.LIMIT:
             return self._limit(chain.file)
         if chain.end is End.BEFORE:
-            return steps.CHAIN_TIME.conclude(path, **at, begin=steps.instant(self.query.begin), wanted=place.number)
+            return steps.CHAIN_TIME.conclude(path, **at, begin=instant(self.query.begin), wanted=place.number)
         reason = "it names no entry before it" if chain.end is End.FIRST else str(chain.end)
         return steps.CHAIN_BROKEN.conclude(path, **at, reason=reason)
 
@@ -294,14 +294,14 @@ class KeyExplanation:
         safe = found[0]["index_msg_timestamp"] if found else 0
         for file in self.files:
             if file.header["end_timestamp"] > safe:
-                text = f"its last entry is newer than {steps.instant(safe)}, which the checkpoint vouches for"
+                text = f"its last entry is newer than {instant(safe)}, which the checkpoint vouches for"
                 what = "a broker that starts now deletes the file, and indexes again what it dispatches again"
                 self.trace.add(file.path, "after the crash", f"{text}: {what}")
 
     # --- a message of the log that the query does not give --------------------------------------
 
     def _why_missing(self, record: Record) -> TraceStep:
-        stored = steps.instant(record.store_timestamp)
+        stored = instant(record.store_timestamp)
         self.trace.add(
             record.file, f"record {record.physical_offset}", f"has {self.query.wanted}, stored {stored}; not found"
         )
@@ -325,7 +325,7 @@ class KeyExplanation:
         if walk.refused:
             return steps.INDEX_SPAN.conclude(MESSAGES, span=walk.refused, key=key, physical_offset=at)
         if not walk.begin <= record.store_timestamp <= walk.end:
-            time = steps.instant(record.store_timestamp)
+            time = instant(record.store_timestamp)
             return steps.ENTRY_TIME.conclude(MESSAGES, key=key, time=time, span=span)
         with open_index(self.store) as index:
             if index.has(record):
@@ -370,10 +370,10 @@ class KeyExplanation:
     def _all_is_there(self) -> TraceStep:
         late = self._late()
         if late is not None:
-            made, stored = map(steps.instant, late)
+            made, stored = map(instant, late)
             return steps.CODE_208.conclude(self.answer.messages[0].file, made=made, stored=stored)
         count = len(self.answer.messages)
-        return steps.NONE.conclude(found=f"{count} message{'s' * (count != 1)}, and the log has no other")
+        return NONE.conclude(found=f"{count} message{'s' * (count != 1)}, and the log has no other")
 
     def _late(self) -> tuple[int, int] | None:
         """Return times of the key and of the message, where a client would ask from too late a time on."""
@@ -510,14 +510,14 @@ def _delivered(wanted: MessageId, answer: IdAnswer, unit: RecordUnit) -> TraceSt
     """Return what is said of a message that consumers get: if clients find it by its id, and what it is a copy of."""
     record = answer.messages[0]
     if answer.late is not None:
-        made, stored = map(steps.instant, answer.late)
+        made, stored = map(instant, answer.late)
         return steps.CODE_208.conclude(record.file, made=made, stored=stored)
     if record.topic != record.real_topic:
         copy: dict[str, object] = {"copy": copy_word(record.topic), "system_topic": record.topic}
         return steps.SYSTEM_TOPIC.conclude(
             record.file, key=f"the message {wanted.text}", **copy, topic=record.real_topic
         )
-    return steps.NONE.conclude(found=f"the message lies at offset {record.physical_offset}, and {unit.found}")
+    return NONE.conclude(found=f"the message lies at offset {record.physical_offset}, and {unit.found}")
 
 
 def _in_log(

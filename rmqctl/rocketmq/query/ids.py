@@ -14,11 +14,11 @@ from ipaddress import ip_address
 
 from formats.errors import DecodeError
 from formats.rocketmq.message_id import decode_grpc_id, decode_offset_message_id, decode_unique_key, is_grpc_id
+from rmqctl.explain import Trace
 from rmqctl.rocketmq.index import IndexFile, index_files, is_asked
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery, by_key_in, by_key_in_database
 from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
-from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.state.config import known_topics
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import index_geometry

@@ -22,12 +22,14 @@ from itertools import islice
 
 from formats.rocketmq.index import key_hash
 from formats.rocketmq.rocksdb_messages import HOUR_MS, INDEX_MARK, last_number, message_index_prefix
+from rmqctl.explain import Trace
 from rmqctl.rocketmq.index import IndexEntry, IndexFile
 from rmqctl.rocketmq.query.records import Record
-from rmqctl.rocketmq.query.steps import Trace, instant, span
+from rmqctl.rocketmq.query.steps import span
 from rmqctl.rocketmq.store.databases import MESSAGES, Database, open_database
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import integer
+from rmqctl.text import instant
 
 MAX_BATCH = 64
 """`maxMsgsNumBatch`: candidates that a broker collects at most, whatever it is asked for."""

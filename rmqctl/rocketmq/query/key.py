@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from formats.rocketmq.index import index_key, tag_index_key
+from rmqctl.explain import Trace
 from rmqctl.rocketmq.index import IndexFile, index_files, is_asked
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.index_walk import MAX_BATCH, IndexQuery, Walk, walk_index
 from rmqctl.rocketmq.query.records import ENCODING, Absence, Record, RecordReader
-from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import index_geometry, integer
 

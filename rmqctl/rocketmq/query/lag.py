@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmqctl.explain import TraceStep
 from rmqctl.filters import ALL, Names
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
-from rmqctl.rocketmq.query.steps import TraceStep
 from rmqctl.rocketmq.query.time import unit_at
 from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore

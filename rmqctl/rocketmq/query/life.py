@@ -18,6 +18,7 @@ from typing import Any
 from formats.rocketmq.index import index_key, key_hash
 from formats.rocketmq.message import COMMIT, ROLLBACK, TRANSACTION
 from formats.rocketmq.tags_code import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, delivery_time, parse_delay_levels
+from rmqctl.explain import Trace
 from rmqctl.filters import Names
 from rmqctl.findings import Finding
 from rmqctl.life import Event, Life, at_time, in_order, named
@@ -52,7 +53,7 @@ from rmqctl.rocketmq.query.log_search import Search, search_log
 from rmqctl.rocketmq.query.messages import UnitMessages, unit_of
 from rmqctl.rocketmq.query.queue_view import open_queue, queue_on_disk
 from rmqctl.rocketmq.query.records import ENCODING, KEYS, UNIQUE_KEY, Absence, Record, RecordReader
-from rmqctl.rocketmq.query.steps import RECORD_EXPIRED, Trace
+from rmqctl.rocketmq.query.steps import RECORD_EXPIRED
 from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.state.config import delay_offsets, read_checkpoint, read_config

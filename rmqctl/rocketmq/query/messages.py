@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from formats.rocketmq.message import TRANSACTION
+from rmqctl.explain import Trace, TraceStep
 from rmqctl.files.local import BytesSource
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.dump.record import RecordRows, RowOptions
@@ -21,7 +22,6 @@ from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.queue_view import QueueView
 from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
-from rmqctl.rocketmq.query.steps import Trace, TraceStep
 from rmqctl.rocketmq.query.units import Unit
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue
 from rmqctl.rocketmq.queues.rocksdb import rocksdb_units

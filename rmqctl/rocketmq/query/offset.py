@@ -17,12 +17,12 @@ from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, MAX_EXT_ADDRESS
 from formats.rocketmq.consumequeue_ext import ConsumeQueueExtUnit
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.tags_code import tags_code
+from rmqctl.explain import Trace
 from rmqctl.release import Release
 from rmqctl.rocketmq.dump.record import RowOptions
 from rmqctl.rocketmq.query.messages import Row, UnitMessages
 from rmqctl.rocketmq.query.queue_view import QueueView
 from rmqctl.rocketmq.query.records import Absence, Record
-from rmqctl.rocketmq.query.steps import Trace, rows_of
 from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit
 from rmqctl.rocketmq.store.files import QUEUES_EXT, sequence
 from rmqctl.rocketmq.store.geometry import integer
@@ -354,7 +354,7 @@ def offset_rows(view: QueueView, question: OffsetQuestion) -> Iterator[Row]:
     if question.explain:
         from rmqctl.rocketmq.query.queue_causes import cause_of_offset
 
-        yield from rows_of([*trace, cause_of_offset(answer, question, messages)])
+        yield from (step.row() for step in [*trace, cause_of_offset(answer, question, messages)])
 
 
 def _answer(view: QueueView, question: OffsetQuestion, trace: Trace) -> GetMessage:

@@ -29,6 +29,7 @@ from formats.rocketmq.rocksdb_messages import (
     mark_of,
 )
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
+from rmqctl.explain import Trace
 from rmqctl.rocketmq.dispatch.database_rows import timer_check, wheel_offset
 from rmqctl.rocketmq.index import may_have_rows
 from rmqctl.rocketmq.log.filters import Filter
@@ -36,7 +37,6 @@ from rmqctl.rocketmq.query.lag import progress_of, queues_of_topic, topics_of
 from rmqctl.rocketmq.query.log_search import Search, search_log
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
-from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.state.config import delay_offsets

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from formats.rocketmq.message import TRANSACTION
+from rmqctl.explain import NONE, Trace, TraceStep
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.dump.record import RowOptions
 from rmqctl.rocketmq.query import steps
@@ -21,7 +22,6 @@ from rmqctl.rocketmq.query.offset import (
 )
 from rmqctl.rocketmq.query.queue_view import QueueView, hole_before, queue_on_disk
 from rmqctl.rocketmq.query.records import Record
-from rmqctl.rocketmq.query.steps import Trace, TraceStep
 from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary, TimeAnswer, unit_at
 from rmqctl.rocketmq.query.units import Unit
 from rmqctl.text import number_of
@@ -49,7 +49,7 @@ def cause_of_time(answer: TimeAnswer, messages: UnitMessages) -> TraceStep:
     if not _fits(answer):
         place = {"topic": view.topic, "queue_id": view.queue_id}
         return steps.TIME_ORDER.conclude(time=time, queue_offset=answer.queue_offset, reason=_disorder(view), **place)
-    return steps.NONE.conclude(found=f"offset {answer.queue_offset}, stored at {answer.stored}, is the answer")
+    return NONE.conclude(found=f"offset {answer.queue_offset}, stored at {answer.stored}, is the answer")
 
 
 def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: UnitMessages) -> TraceStep:
@@ -69,9 +69,7 @@ def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: Unit
         wrong = messages.why_not(unit) or (_by_tag(messages, unit, question.tag) if question.tag else None)
         if wrong is not None:
             return wrong
-    return steps.NONE.conclude(
-        found=f"{number_of(answer.count, 'message')} from offset {offset} on, status {answer.status}"
-    )
+    return NONE.conclude(found=f"{number_of(answer.count, 'message')} from offset {offset} on, status {answer.status}")
 
 
 def _outside_queue(view: QueueView, answer: GetMessage, offset: int) -> TraceStep | None:

@@ -10,8 +10,9 @@ from formats.errors import DecodeError
 from formats.rocketmq.index import index_key, tag_index_key
 from formats.rocketmq.message import body_crc, decode_record
 from formats.rocketmq.properties import split_properties
+from rmqctl.explain import Miss, Trace
 from rmqctl.rocketmq.log.record import LogReader, magic_of, total_size_of, variant_of
-from rmqctl.rocketmq.query.steps import BEYOND_LOG, RECORD_DAMAGED, RECORD_EXPIRED, RECORD_GONE, Miss, Trace
+from rmqctl.rocketmq.query.steps import BEYOND_LOG, RECORD_DAMAGED, RECORD_EXPIRED, RECORD_GONE
 
 UNIQUE_KEY, KEYS, TAGS, REAL_TOPIC = b"UNIQ_KEY", b"KEYS", b"TAGS", b"REAL_TOPIC"
 ENCODING = ("utf-8", "surrogateescape")

@@ -6,42 +6,8 @@ change once released, so scripts and tests may match on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
-
-from rmqctl.explain import CONCLUSION, NONE, Miss, TraceStep, declare_miss
+from rmqctl.explain import declare_miss
 from rmqctl.text import instant
-
-
-class Trace:
-    """Collects steps while a query runs; a query that is not to be explained gets one that keeps nothing.
-
-    Attributes:
-        steps: in order.
-        limit: steps kept; what comes after is counted in :attr:`left_out` and reported in one step at the end.
-    """
-
-    __slots__ = ("left_out", "limit", "on", "steps")
-
-    def __init__(self, *, on: bool = True, limit: int = 10_000) -> None:
-        self.on, self.limit = on, limit
-        self.steps: list[TraceStep] = []
-        self.left_out = 0
-
-    def add(self, file: str, what: str, result: str) -> None:
-        """Note a step."""
-        if not self.on:
-            return
-        if len(self.steps) < self.limit:
-            self.steps.append(TraceStep(file, what, result))
-        else:
-            self.left_out += 1
-
-    def __iter__(self) -> Iterator[TraceStep]:
-        yield from self.steps
-        if self.left_out:
-            yield TraceStep("", "more steps", f"{self.left_out} further steps are left out")
-
 
 _FOREVER = 1 << 62
 
@@ -53,11 +19,6 @@ def span(begin: int, end: int) -> str:
     if end > _FOREVER:
         return f"from {instant(begin)} on"
     return f"up to {instant(end)}" if begin <= 0 else f"{instant(begin)} to {instant(end)}"
-
-
-def rows_of(steps: Iterable[TraceStep]) -> Iterator[dict[str, Any]]:
-    """Return steps as rows."""
-    return (step.row() for step in steps)
 
 
 # --- the question ---------------------------------------------------------------------------------
@@ -327,5 +288,3 @@ TIME_ORDER = declare_miss(
     "Brokers look for a time by halves, in one file of the queue. Where files or messages are not in the order of "
     "their times, the search ends beside the message.",
 )
-
-__all__ = ["CONCLUSION", "NONE", "Miss", "Trace", "TraceStep", "instant", "rows_of", "span"]

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rmqctl.explain import Trace
 from rmqctl.release import Release
 from rmqctl.rocketmq.dump.record import RowOptions
 from rmqctl.rocketmq.query.messages import Row, UnitMessages
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.records import Record
-from rmqctl.rocketmq.query.steps import Trace, rows_of
 from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit, UnitFile
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 
@@ -338,7 +338,7 @@ def time_rows(started: RecoveredStore, topic: str, queues: Iterable[int], questi
             if question.explain:
                 from rmqctl.rocketmq.query.queue_causes import cause_of_time
 
-                yield from rows_of([*trace, cause_of_time(answer, messages)])
+                yield from (step.row() for step in [*trace, cause_of_time(answer, messages)])
 
 
 def answer_of(view: QueueView, question: TimeQuestion, trace: Trace | None = None) -> TimeAnswer:

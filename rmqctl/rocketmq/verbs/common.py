@@ -13,9 +13,9 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.store.files import RocketMQStore
 
 if TYPE_CHECKING:
+    from rmqctl.explain import TraceStep
     from rmqctl.rocketmq.dump.record import RowOptions
     from rmqctl.rocketmq.query.records import Record
-    from rmqctl.rocketmq.query.steps import TraceStep
 
 _LOG = ("physical_offset", "topic", "queue_id", "queue_offset", "store_timestamp", "tags", "keys", "remark")
 _QUEUE = ("kind", "topic", "queue_id", "queue_offset", "physical_offset", "size", "tags_code", "remark")

@@ -25,10 +25,10 @@ from rmqctl.rocketmq.verbs.common import (
 )
 
 if TYPE_CHECKING:
+    from rmqctl.explain import Trace, TraceStep
     from rmqctl.rocketmq.query.ids import IdAnswer, MessageId
     from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
     from rmqctl.rocketmq.query.records import Record
-    from rmqctl.rocketmq.query.steps import Trace, TraceStep
     from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 
 
@@ -90,8 +90,9 @@ def _refuse_with_scan(asked: questions.QueryKey) -> None:
 def _looked_up(
     store: RocketMQStore, query: KeyQuery, asked: questions.QueryKey, said: Answer
 ) -> tuple[Sequence[Record], list[TraceStep]]:
+    from rmqctl.explain import Trace
     from rmqctl.rocketmq.query.key import by_key
-    from rmqctl.rocketmq.query.steps import FILTERED, Trace
+    from rmqctl.rocketmq.query.steps import FILTERED
 
     trace = Trace(on=asked.explain)
     answer = by_key(store, query, trace)
@@ -206,8 +207,8 @@ def _of_id(
     *,
     strict: bool,
 ) -> tuple[list[Record], list[TraceStep]]:
+    from rmqctl.explain import Trace
     from rmqctl.rocketmq.query.ids import by_id
-    from rmqctl.rocketmq.query.steps import Trace
 
     if asked.scan:
         return _scanned_id(store, wanted, asked.topic, said, strict=strict), []

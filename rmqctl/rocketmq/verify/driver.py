@@ -167,15 +167,15 @@ class Verification:
         yield from checked.findings()
         self.files, self.bytes = checked.files, sum(max(f.size, 0) for f in self.store.log_files)
         if self.options.level is not Level.QUICK:
-            said = Said()
-            yield from self._log(self._job(geometry, context), said)
+            partials = AllPartials()
+            yield from self._log(self._job(geometry, context), partials)
             newest = Release(*context.highest_release)
-            across = list(said.noted(said.log.findings(self.options.as_release, newest)))
+            across = list(partials.noted(partials.log.findings(self.options.as_release, newest)))
             yield from across
-            context = self._learned(context, said, across, geometry.commit_log_file_size)
+            context = self._learned(context, partials, across, geometry.commit_log_file_size)
             if self.options.cross and self.store.log_files:  # without it all that points to it is wrong: one finding
-                yield from queues.finish(self.store, geometry, checked.queues, said.queues, context)
-                yield from index.finish(self.store, geometry, said.index, context, self._chains)
+                yield from queues.finish(self.store, geometry, checked.queues, partials.queues, context)
+                yield from index.finish(self.store, geometry, partials.index, context, self._chains)
         yield from state.check_state(self.store, context)
         yield from state.check_config(self.store, context)
         yield from state.check_timer(self.store, context)
@@ -204,7 +204,7 @@ class Verification:
         max_message = integer(self.store.settings, "maxMessageSize") or DEFAULT_MAX_MESSAGE
         return Job(self.store, geometry, context, bodies, cross, max_message, self.witness)
 
-    def _log(self, job: Job, said: Said) -> Iterator[Finding]:
+    def _log(self, job: Job, partials: AllPartials) -> Iterator[Finding]:
         """Yield findings of all splits in log order; what they leave for the join is added to ``said``."""
         log = CommitLog(self.store.log_files, crashed=self.store.has_abort, file_size=job.geometry.commit_log_file_size)
         size = SPLIT_SIZE if self.share is not None else size_for(self.bytes, self.options.processes)
@@ -216,19 +216,19 @@ class Verification:
             if split.start == 0:
                 gap = log.gap_before(numbers[split.context.file.name])
                 if gap is not None:
-                    said.log.gap(gap)
+                    partials.log.gap(gap)
                     yield gap
             if not ended:
-                for finding in said.noted(result.findings()):
+                for finding in partials.noted(result.findings()):
                     if not _is_reported(finding, split.context.file, lost):
                         yield finding
                 if isinstance(result, SplitResult):
                     refusals_of(self.store.tree).update(result.refusals)
-                said.add(result.partials)
+                partials.add(result.partials)
                 self.saw(result.partials.sight)
                 ended = result.partials.log.stale
                 if split.stop is None and split.context.file.name in lost:
-                    said.log.lose(*lost[split.context.file.name])
+                    partials.log.lose(*lost[split.context.file.name])
             if self.progress:
                 self.progress((split.stop or split.context.file.size) - split.start)
 
@@ -252,10 +252,10 @@ class Verification:
             self._chains.append(found)
             refusals_of(self.store.tree).update(refusals)
 
-    def _learned(self, context: LogContext, said: Said, across: list[Finding], file_size: int) -> LogContext:
+    def _learned(self, context: LogContext, partials: AllPartials, across: list[Finding], file_size: int) -> LogContext:
         """Return the context with what the scan has shown."""
         breaks = [f.physical_offset for f in across if f.kind in MISPLACING and f.physical_offset is not None]
-        log, self.log, self.missing = said.log, said.log, said.queues.missing
+        log, self.log, self.missing = partials.log, partials.log, partials.queues.missing
         self.records, self.messages = log.records, log.messages
         lost = lost_ranges(self.store, context.log_files, file_size)
         return replace(
@@ -264,10 +264,10 @@ class Verification:
             last_store_timestamp=log.last_time or 0,
             newest_store_timestamp=log.newest_time or 0,
             damaged=tuple(sorted(log.damaged + lost)),
-            dispatched=said.queues.dispatched,
+            dispatched=partials.queues.dispatched,
             misplaced=frozenset(log.misplaced + breaks),
             destroyed=self._destroyed,
-            odd_times=frozenset(said.odd_times),
+            odd_times=frozenset(partials.odd_times),
         )
 
 
@@ -282,7 +282,7 @@ def _is_reported(finding: Finding, file: StoreFile, lost: Mapping[str, tuple[int
 
 
 @dataclass(slots=True)
-class Said:
+class AllPartials:
     """What all splits leave for the join, added up as they come."""
 
     log: LogJoin = field(default_factory=LogJoin)
@@ -341,10 +341,10 @@ def check_split(job: Job, split: Split) -> SplitResult:
 
 
 __all__ = [
+    "AllPartials",
     "Geometry",
     "Level",
     "Progress",
-    "Said",
     "Share",
     "SplitResult",
     "Verification",

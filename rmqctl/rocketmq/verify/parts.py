@@ -18,7 +18,7 @@ from rmqctl.rocketmq.store.files import RocketMQStore, unreadable_files
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.verify import files, index, queues
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.driver import Said, Verification, VerifyOptions
+from rmqctl.rocketmq.verify.driver import AllPartials, Verification, VerifyOptions
 from rmqctl.verification import LogPart
 
 PART = 256 << 20
@@ -64,22 +64,24 @@ class PartVerification(Verification):
         checked = files.FileCheck(self.store, geometry, newest)
         for _ in checked.findings():  # it lists the queues; level quick says what is wrong with names and lengths
             pass
-        said = Said()
-        yield from self._log(self._job(geometry, context), said)
-        across = list(said.noted(said.log.findings(self.options.as_release, newest)))
+        partials = AllPartials()
+        yield from self._log(self._job(geometry, context), partials)
+        across = list(partials.noted(partials.log.findings(self.options.as_release, newest)))
         yield from across
-        learned = self._learned(context, said, across, geometry.commit_log_file_size)
-        yield from self._derived(geometry, checked.queues, said, learned)
+        learned = self._learned(context, partials, across, geometry.commit_log_file_size)
+        yield from self._derived(geometry, checked.queues, partials, learned)
         yield from unreadable_files(self.store)
 
-    def _derived(self, geometry: Geometry, listed: Any, said: Said, context: LogContext) -> Iterator[Finding]:
+    def _derived(
+        self, geometry: Geometry, listed: Any, partials: AllPartials, context: LogContext
+    ) -> Iterator[Finding]:
         """Hold what leads into the part against it; the rest of the log counts as if it could not be trusted."""
         if not self.options.cross or not any(map(self._reads, context.log_files)):
             return
         (begin, end), first, limit = self._range, context.min_offset, context.limit
         is_last = not any(file.base >= end and has_data(file) for file in context.log_files)
         others = [(low, high) for low, high in ((first, begin), (end, limit)) if low < high]
-        reached = max(begin, first) if said.log.end is None else said.log.end
+        reached = max(begin, first) if partials.log.end is None else partials.log.end
         running = context.running and not is_last  # at a moment, all but what lies at the end was dispatched
         context = replace(
             context,
@@ -88,5 +90,5 @@ class PartVerification(Verification):
             damaged=tuple(sorted({*context.damaged, *others})),
         )
         window = Window(_BEFORE if begin <= first else begin, limit if is_last else end, is_last)
-        yield from queues.finish(self.store, geometry, listed, said.queues, context, window)
-        yield from index.finish(self.store, geometry, said.index, context, window=window)
+        yield from queues.finish(self.store, geometry, listed, partials.queues, context, window)
+        yield from index.finish(self.store, geometry, partials.index, context, window=window)

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from fixtures import damage, golden
+from rmqctl.explain import Trace, TraceStep
 from rmqctl.rocketmq.index import index_files
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.explain import conclude_id, explain_key
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyQuery, by_key, by_key_in
-from rmqctl.rocketmq.query.steps import Trace, TraceStep
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at

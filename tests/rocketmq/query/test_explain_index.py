@@ -11,10 +11,9 @@ import pytest
 
 from fixtures import golden as stores
 from formats.rocketmq.index import index_key, key_hash
-from rmqctl.explain import all_misses
+from rmqctl.explain import Trace, TraceStep, all_misses
 from rmqctl.rocketmq.query.explain import explain_key
 from rmqctl.rocketmq.query.key import KeyQuery, by_key
-from rmqctl.rocketmq.query.steps import Trace, TraceStep
 from rmqctl.rocketmq.store.geometry import ENTRY, IndexGeometry
 from rmqctl.rocketmq.store.locate import open_store_at
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.rocketmq.index import key_hash
+from rmqctl.explain import Trace
 from rmqctl.files.tree import Entry, LocalTree
 from rmqctl.rocketmq.index import IndexFile
 from rmqctl.rocketmq.query.index_walk import End, IndexQuery, Walk, walk_index
-from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 
 GEOMETRY = IndexGeometry(7, 40)

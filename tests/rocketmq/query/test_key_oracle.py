@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from rmqctl.explain import Trace
 from rmqctl.rocketmq.index import IndexFile, index_files
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.record import LogReader
@@ -20,7 +21,6 @@ from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery, by_key, by_key_in
 from rmqctl.rocketmq.query.log_search import Search, search_log
 from rmqctl.rocketmq.query.records import KEYS, Record
-from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden as stores
-from rmqctl.explain import all_misses
+from rmqctl.explain import Trace, all_misses
 from rmqctl.rocketmq.query.explain import conclude_id, explain_key
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyQuery, by_key
-from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.store.locate import open_store_at
 
 NAME = "4.9.8-crash"

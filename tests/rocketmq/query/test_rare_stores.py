@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from rmqctl.explain import Trace
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.query.explain import explain_key
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyQuery, by_key
 from rmqctl.rocketmq.query.log_search import Search, search_log
-from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.locate import open_store_at
 
