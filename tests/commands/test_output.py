@@ -14,6 +14,7 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+from freezegun import freeze_time
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -440,18 +441,15 @@ def test_no_progress_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr() == ("", "")
 
 
-def test_lines_say_how_far_long_work_is_without_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(_progress.time, "monotonic", lambda: clock[0])
-    with progress("verify", 8 << 20) as advance:
-        for seconds in (10, 29, 40, 45, 80):
-            clock[0] = seconds
-            advance(1 << 20)
-    with progress("repair", None, unit=_progress.STAGES) as advance:
-        clock[0] += 130
-        advance(0, "log")
+def test_lines_say_how_far_long_work_is_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with freeze_time("2026-11-20T08:00:00Z") as clock:
+        with progress("verify", 8 << 20) as advance:
+            for seconds in (10, 19, 11, 5, 35):
+                clock.tick(seconds)
+                advance(1 << 20)
+        with progress("repair", None, unit=_progress.STAGES) as advance:
+            clock.tick(130)
+            advance(0, "log")
     assert capsys.readouterr().err.splitlines() == [
         "rmqctl: verify: 3 MiB of 8 MiB, 76.8 KiB/s, 40s so far, about 1m 7s left",
         "rmqctl: verify: 5 MiB of 8 MiB, 64 KiB/s, 1m 20s so far, about 48s left",
