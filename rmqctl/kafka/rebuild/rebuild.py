@@ -315,7 +315,7 @@ class _Rebuild:
             return
         file = partition.one(FileKind.PARTITION_METADATA)
         stored = None if file is None else log.topic_id
-        if stored is not None and stored != topic_id and not _is_flipped(stored, topic_id, self._named):
+        if stored is not None and stored != topic_id and not is_flipped(stored, topic_id, self._named):
             self.found.left[name] = f"its id is {stored}{self._whose(stored)}, the cluster's {topic_id}: {_NOT_OVER}"
             return
         self._judge(name, format_partition_metadata(topic_id), file)
@@ -370,7 +370,7 @@ class _Rebuild:
         return found
 
 
-def _is_flipped(stored: str, right: str, named: Mapping[str, str]) -> bool:
+def is_flipped(stored: str, right: str, named: Mapping[str, str]) -> bool:
     """Whether an id is another one with a byte or two destroyed: no topic ever had it, and all other bytes agree."""
     if stored in named or not is_id(stored):
         return False

@@ -91,7 +91,7 @@ class Healer:
         """
         busy = set[int]()
         for damage in self.survey.damages:
-            if damage.is_room or damage.end - damage.begin > _MOST:
+            if damage.is_room or damage.is_copy or damage.end - damage.begin > _MOST:
                 continue
             raw = self.survey.raw(damage.segment, damage.begin, damage.end)
             healed = self.heal(damage, raw)
@@ -293,9 +293,9 @@ class Healer:
     def _heads(self, lost: Range) -> Iterator[Filling]:
         """Yield first bytes for the batches of a range that have all others, in order."""
         raw = self.survey.raw(lost.segment, lost.begin, lost.end)
-        done = 0
+        done, copies = 0, [range(part.begin, part.end) for part in lost.parts if part.is_copy]
         for at, end in bodies(raw, lost.count or INT_MAX):
-            if at < done:
+            if at < done or any(lost.begin + at in copy for copy in copies):
                 continue
             begin = max(at - CRC_AT, done)
             part = replace(lost.parts[0], begin=lost.begin + begin, end=lost.begin + end, stated=None)

@@ -17,12 +17,14 @@ from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, Parti
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind, meaning_of
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.log.reference import records_of_batch
+from rmqctl.kafka.rebuild.rebuild import is_flipped
 from rmqctl.kafka.recovery.replay import Recovery, recover
 from rmqctl.kafka.repair.bridge import UNKNOWN_TYPE, is_no_op
 from rmqctl.kafka.repair.columns import Columns
 from rmqctl.kafka.repair.outcomes import Outcomes, outcomes_of, transactions
 from rmqctl.kafka.repair.proofs import Proofs
 from rmqctl.kafka.repair.sides import Home, Side, identity_of, is_log, name_of
+from rmqctl.kafka.state.metadata import topic_names_ever
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
@@ -314,7 +316,10 @@ class KafkaLedger:
                 yield f"{partition.directory} would begin at {start}, and a broker deletes what lies before that"
 
     def _ids(self) -> Iterator[str]:
-        """A topic id that can be read is never written over: it says whose records these are."""
+        """A topic id that can be read is never written over: it says whose records these are.
+
+        Unless it is the cluster's with a byte or two destroyed, and no topic ever had it.
+        """
         names = {edit.file for edit in self.plan.edits}
         for partition in self.before.directory.partitions:
             if f"{partition.directory}/{FileKind.PARTITION_METADATA}" not in names:
@@ -324,8 +329,15 @@ class KafkaLedger:
             if now is None or was is None or not len(self.before.home(partition.directory)):
                 continue
             to = _topic_id(self.after.directory, now)
-            if to is not None and to != was:
+            if to is not None and to != was and not self._is_healed(partition, was, to):
                 yield f"{partition.directory} is of the topic {was}, and its records would be those of {to}"
+
+    def _is_healed(self, partition: Partition, was: str, to: str) -> bool:
+        replicas = Replicas(LogDirectories([self.before.directory]))
+        image, metadata = replicas.image, replicas.metadata_log
+        if image is None or metadata is None or image.topics.get(partition.topic) != to:
+            return False
+        return is_flipped(was, to, topic_names_ever(metadata))
 
     def _cuts(self) -> Iterator[str]:
         now = self._start or self._replayed(self.after)

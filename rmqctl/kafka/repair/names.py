@@ -30,10 +30,12 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_MISSING,
     SEGMENT_NAME,
 )
+from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.log.block import INT_MAX
 from rmqctl.kafka.log.indexes import read_offset_index
 from rmqctl.kafka.repair.columns import Columns
 from rmqctl.kafka.repair.survey import Survey, is_borne_out, longest_ascent, segment_of
+from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
 from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
 
 NAME_KINDS = frozenset({
@@ -42,6 +44,8 @@ NAME_KINDS = frozenset({
 })  # fmt: skip
 """Findings that a segment under a wrong name leaves."""
 _PIECE = 8 << 20
+_MOST = 1 << 48
+"""An offset that no log reaches."""
 _SHARE = 10
 """Of so many whole batches of a segment all but one must be of the place that its name is made for."""
 
@@ -81,7 +85,8 @@ def segment_name_steps(
     wanted = {finding.file.rpartition("/")[0] for finding in findings if finding.kind in NAME_KINDS}
     for partition in directory.partitions:
         if partition.directory in wanted:
-            yield from _Names(partition, directory.partitions, room).steps()
+            log = PartitionLog(directory, partition, Checkpoints(directory))
+            yield from _Names(log, directory.partitions, room).steps()
 
 
 def exchange_steps(directory: LogDirectory, findings: Sequence[Finding], room: Callable[[], Path]) -> Iterator[Step]:
@@ -142,7 +147,8 @@ def _path(file: LogFile, room: Callable[[], Path]) -> Path:
 
 
 class _Names:
-    def __init__(self, partition: Partition, every: Sequence[Partition], room: Callable[[], Path]) -> None:
+    def __init__(self, log: PartitionLog, every: Sequence[Partition], room: Callable[[], Path]) -> None:
+        partition, self.log = log.partition, log
         strays = [f for f in partition.files if f.kind is FileKind.LOG and f.meaning.base is None and not f.is_leftover]
         segments = [*(Segment(file.base, log=file) for file in partition.logs), *(Segment(0, log=f) for f in strays)]
         self.partition, self.room = partition, room
@@ -214,8 +220,8 @@ class _Names:
     def _targets(self, believed: Sequence[_Claim]) -> Iterator[tuple[_Claim, int, bool]]:
         """Yield segments whose names do not seem right, with those that are, and whether their batches prove it.
 
-        One batch alone may have a damaged base offset: it counts if it touches a neighbour, begins at a name, or has
-        another name than its indexes.
+        One batch alone may have a damaged base offset: it counts if it touches a neighbour, begins at a name, has
+        another name than its indexes, or an offset that its segment cannot hold and that is no damage.
         """
         bounds = [-1, *(claim.last for claim in believed)]
         following = [*(claim.first for claim in believed[1:]), 1 << 63]
@@ -235,8 +241,22 @@ class _Names:
             is_proven = claim.count > 1 and claim.is_indexed is not False
             is_proven |= low + 1 == claim.first or claim.last + 1 == after or known == claim.first
             is_proven |= known in self.indexed and claim.name not in self.indexed
+            is_proven |= is_first and self._is_told(claim, row, low + 1)
             if not is_right and not 0 <= claim.epochs[0] < epoch and not self._is_of_another(claim):
                 yield claim, known if known >= 0 else first if is_first or low < 0 else low + 1, is_proven
+
+    def _is_told(self, claim: _Claim, row: int, following: int) -> bool:
+        """Whether a lone batch has an offset that its segment cannot hold, and nothing proves that it follows others.
+
+        Args:
+            row: of the batch among those of the segment.
+            following: the offset after those before it.
+        """
+        batch = self.survey.batch(int(claim.rows[row]))
+        if claim.count > 1 or is_held(claim.name, batch.base_offset):
+            return False
+        segment = next((one for one in self.partition.segments if one.log is self._file(claim.number)), None)
+        return segment is not None and is_told(self.log, segment, following, batch.base_offset, batch.last_offset)
 
     def _is_superfluous(self, claim: _Claim, believed: Sequence[_Claim]) -> bool:
         """Whether a segment has nothing that could belong to the log: copies, and what others contradict.
@@ -327,6 +347,30 @@ class _Names:
             elif is_among:
                 why = "it is empty, and another segment has its offsets"
                 yield Step(SEGMENT_NAME.id, file.name, "move out", why, (Quarantine(file.name),))
+
+
+def is_held(name: int, offset: int) -> bool:
+    """Whether a segment of a name can hold an offset."""
+    return name <= offset <= name + INT_MAX
+
+
+def is_told(log: PartitionLog, segment: Segment, following: int, first: int, last: int) -> bool:
+    """Whether a whole batch, alone in its segment, is believed over the name, which cannot hold its offsets.
+
+    It is not where its base offset is a bit from one that it ought to have, is larger than any that a log reaches, or
+    what lies beside the log proves where it ends.
+
+    Args:
+        segment: of the batch.
+        following: the offset after the batches before it.
+        first, last: its offsets.
+    """
+    if not 0 <= first < _MOST:
+        return False
+    for right in (segment.base, following):
+        if (first ^ right).bit_count() == 1 or proof_of_end(log, segment, 0, right + last - first):
+            return False
+    return True
 
 
 def _most_believed(claims: Sequence[_Claim]) -> list[_Claim]:

@@ -57,7 +57,13 @@ from rmqctl.kafka.repair.names import exchange_steps, segment_name_steps
 from rmqctl.kafka.repair.order import order_steps
 from rmqctl.kafka.repair.overlaid import changed_by, cuts_of, edits_of, overlaid
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
-from rmqctl.kafka.repair.transactions import Endings, coordinator_says, hole_steps, transaction_name
+from rmqctl.kafka.repair.transactions import (
+    Endings,
+    coordinator_says,
+    doubtful_indexes,
+    hole_steps,
+    transaction_name,
+)
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas, is_beside, meta_properties
@@ -343,6 +349,7 @@ class _Planner:
         if self.cautions.believes_frames(name):
             survey.damages = [damage for damage in survey.damages if not damage.frame_ok]
         epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
+        survey.set_copies_aside(log.directory.partitions, epochs)
         mender = LogMender(survey, (), Path(self.below.root), self._room, compacted=compacted)
         yield from Healer(survey, epochs, compacted=compacted, log=log).steps(mender)
 
@@ -355,13 +362,13 @@ class _Planner:
         if not findings:
             return
         survey = Survey(partition, findings)
+        epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
+        survey.set_copies_aside(log.directory.partitions, epochs)
         beyond = max((r.beyond if r.beyond >= 0 else 1 << 63 for r in survey.ranges()), default=1 << 63)
         self._mended[name] = max(beyond, self._mended.get(name, 0))
         sources = [*self._sources(partition), *leftover_sources(partition)]
         keeps_room = not any(f.kind is BATCH_ZERO_END for f in findings)
-        doubtful = {f.file for f in self.known if f.kind.id.startswith("txn-index.")}
-        endings = None if compacted else Endings(survey, frozenset(doubtful))
-        epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
+        endings = None if compacted else Endings(survey, doubtful_indexes(partition, survey, self.known))
         mender = LogMender(
             survey, sources, Path(self.below.root), self._room, compacted=compacted, endings=endings, epochs=epochs,
             keeps_whole=self.cautions.believes_frames(name),
@@ -487,8 +494,9 @@ class _Planner:
                 why = "the checkpoints say that it had come so far; no offset is to be given to a second record"
                 marked = 0
                 if not (restored or compacted):
-                    doubtful = frozenset(f.file for f in self.known if f.kind.id.startswith("txn-index."))
-                    ended, markers, text = ended_again(self._with_gone(log), doubtful, last, end, reached)
+                    whole = self._with_gone(log)
+                    doubtful = doubtful_indexes(whole, survey, self.known)
+                    ended, markers, text = ended_again(whole, doubtful, last, end, reached)
                     why += text
                     if ended is not None:
                         made, marked = ended, len(markers)

@@ -25,6 +25,7 @@ from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.loading.producers import marker_of
 from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.repair.heal import messages_near, stored_epochs
+from rmqctl.kafka.repair.names import is_held, is_told
 from rmqctl.kafka.repair.sides import Home, Side, identity_of, is_log
 from rmqctl.kafka.repair.survey import a_bit_off, is_borne_out, is_in_sequence, longest_ascent
 from rmqctl.kafka.state.partition_state import PartitionLog
@@ -197,7 +198,8 @@ class Proofs:
             return False
         if is_whole and (self._is_believed(record, was_offset, old) or self._goes_on(record, was_offset, place)):
             return False
-        if is_whole and (self._is_missed(record, was_offset, is_bit=is_bit) or self._is_denied(*place)):
+        is_denied = is_whole and (self._is_denied(*place) or self._is_told(record, was_offset, place))
+        if is_denied or (is_whole and self._is_missed(record, was_offset, is_bit=is_bit)):
             return False
         if not is_bit and (not self._fills(record) or (is_whole and self._is_copied(old, place))):
             return False
@@ -225,6 +227,21 @@ class Proofs:
             return offset == int(home.place(0)[0].rpartition("/")[2][:20])
         near = [number for number in (row, row + 1) if 0 < number < len(home)]
         return any(follows[number - 1] for number in near) or home.is_thinned
+
+    def _is_told(self, record: WholeRecord, offset: int, place: tuple[str, int]) -> bool:
+        """Whether a batch was alone in its segment, which cannot hold its offsets, and is believed over the name."""
+        segment, partition = self._segment(place[0]), self.before.partition(record.queue)
+        if (
+            segment is None
+            or partition is None
+            or is_held(segment.base, offset)
+            or len(self.before.batches(place[0])) > 1
+        ):
+            return False
+        log = PartitionLog(self.before.directory, partition, Checkpoints(self.before.directory))
+        home, (before, _) = self.after.home(record.queue), self._around(record)
+        following = home.columns.value("last_offset", before) + 1 if before is not None else 0
+        return is_told(log, segment, following, offset, offset + record.span - 1)
 
     def _is_denied(self, file: str, position: int) -> bool:
         """Whether the offset index of a segment is of other batches than it has beside one."""
@@ -451,7 +468,7 @@ class Proofs:
 
     def _kept_elsewhere(self, record: WholeRecord) -> str:
         """Whether a batch that was no part of its log is kept in another: bytes of that were written here."""
-        if self.before.home(record.queue).has(record.file, record.position):
+        if self.before.home(record.queue).has(record.file, record.position) and not self._is_strange(record):
             return ""
         data = self.before.bytes_at(record.file, record.position, record.size)
         for partition in self.after.directory.partitions:
@@ -460,6 +477,14 @@ class Proofs:
             if row is not None and self.after.bytes_at(*home.place(row)) == data:
                 return f"{partition.directory} has it"
         return ""
+
+    def _is_strange(self, record: WholeRecord) -> bool:
+        """Whether no batch beside one goes on with its offsets, and the epoch checkpoint denies its leader epoch."""
+        home = self.before.home(record.queue)
+        row, stored = home.row(record.offset), self.stored_epoch(record)
+        if row is None or stored is None or home.columns.value("partition_leader_epoch", row) == stored:
+            return False
+        return not home.follows[max(row - 1, 0) : row + 1].any()
 
 
 def _overlaps(home: Home, row: int) -> bool:

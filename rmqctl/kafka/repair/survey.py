@@ -7,13 +7,14 @@ their neighbours agree: what `verify` blames on a header (offsets, epoch, magic)
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.record_batch import Attributes, header_plan
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.kafka.directory.directory import LogFile, Partition
@@ -97,6 +98,7 @@ class Damage:
         stated: the header as it stands, where the frame can be followed; None for other bytes.
         frame_ok: only the header is in doubt: the CRC matches.
         is_room: zeros at the end of a file that were never written.
+        is_copy: a whole batch of another partition, of no offset of this log.
     """
 
     segment: int
@@ -107,6 +109,7 @@ class Damage:
     stated: Batch | None = None
     frame_ok: bool = False
     is_room: bool = False
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +228,46 @@ class Survey:
             self.damages.append(Damage(batch.segment, batch.position, batch.end, kind, text, batch, frame_ok=True))
         self.columns = self.columns.take(np.flatnonzero(keep))
         self.damages.sort(key=lambda damage: (damage.segment, damage.begin))
+
+    def set_copies_aside(self, others: Iterable[Partition], epochs: Sequence[LeaderEpoch]) -> None:
+        """Take batches for bytes without an offset of this log that are copies of other partitions' batches.
+
+        Another one has it byte for byte, no sound batch beside it goes on with its offsets, and the epoch checkpoint
+        denies its leader epoch.
+        """
+        if not self.damages or not epochs:
+            return
+        rows = [row for row in self._alone(epochs) if self._is_copied(self.batch(row), others)]
+        placed = {damage: damage.stated for damage in self.damages if damage.frame_ok}
+        doubted = [(damage, one) for damage, one in placed.items() if one is not None and one.magic >= 2]
+        copies = [d for d, one in doubted if not _has_epoch(one, epochs) and self._is_copied(one, others)]
+        for batch in [*self.batches(np.array(rows, np.int64)), *(d.stated for d in copies if d.stated is not None)]:
+            text = f"the batch of {batch.base_offset} to {batch.last_offset} is a copy of another partition's"
+            place = batch.segment, batch.position, batch.end
+            self.damages.append(Damage(*place, BATCH_OFFSET_ORDER, text, is_copy=True))
+        if rows:
+            self.columns = self.columns.take(np.setdiff1d(np.arange(len(self)), rows))
+        self.damages = sorted(
+            (damage for damage in self.damages if damage not in copies), key=lambda one: (one.segment, one.begin)
+        )
+
+    def _alone(self, epochs: Sequence[LeaderEpoch]) -> list[int]:
+        """Rows of batches that none beside them goes on from or leads to, of epochs that the checkpoint denies."""
+        base, last, own, position, size = (
+            self.columns[name] for name in ("base_offset", "last_offset", "segment", "position", "size")
+        )
+        starts, ends = (np.array([getattr(file, name) for file in self.files]) for name in ("base", "size"))
+        goes_on = np.append(self._joins(own) & (base[1:] == last[:-1] + 1), False)
+        fits = goes_on | np.append(False, goes_on[:-1]) | ((position == 0) & (base == starts[own]))
+        fits |= (position + size == ends[own]) & (last + 1 == np.append(starts, -1)[own + 1])
+        rows = np.flatnonzero(~fits & (self.columns["magic"] >= 2)).tolist()
+        return [row for row in rows if not _has_epoch(self.batch(row), epochs)]
+
+    def _is_copied(self, batch: Batch, others: Iterable[Partition]) -> bool:
+        """Whether another partition has a batch, byte for byte."""
+        wanted = self.bytes_of(batch)
+        found = (segment_of(one, batch.base_offset) for one in others if one.directory != self.partition.directory)
+        return any(there is not None and there.has(batch.base_offset, wanted) for there in found)
 
     @cached_property
     def in_place(self) -> Ints:
@@ -386,6 +429,12 @@ class Survey:
         rows = np.flatnonzero(same) if among is None else among[same[among]]
         wanted = self.bytes_of(batch) if len(rows) else b""
         return next((found for row in rows.tolist() if self.bytes_of(found := self.batch(row)) == wanted), None)
+
+
+def _has_epoch(batch: Batch, epochs: Sequence[LeaderEpoch]) -> bool:
+    """Whether a checkpoint has the leader epoch of a batch at its offset, or none."""
+    known = [entry.epoch for entry in epochs if entry.start_offset <= batch.base_offset]
+    return not known or known[-1] == batch.epoch
 
 
 def segment_of(partition: Partition, offset: int) -> Survey | None:

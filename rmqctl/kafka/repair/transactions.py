@@ -8,7 +8,8 @@ without it the transaction hangs, and readers of committed records wait for ever
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from rmqctl.files.local import BytesSource
 from rmqctl.findings import Finding
 from rmqctl.kafka.directory.directory import LogDirectory, Partition
 from rmqctl.kafka.engine.batch import Ending, end_marker
+from rmqctl.kafka.findings.derived import TXN_INDEX_ENTRY
 from rmqctl.kafka.findings.log import BATCH_OFFSET_GAP
 from rmqctl.kafka.loading.producers import ProducerReplay
 from rmqctl.kafka.log.indexes import read_producer_snapshot, read_txn_index
@@ -223,6 +225,28 @@ class Endings:
         self._at = lost.segment, lost.end
 
 
+def doubtful_indexes(partition: Partition, survey: Survey, findings: Iterable[Finding]) -> frozenset[str]:
+    """Return the names of the transaction indexes that are damaged themselves.
+
+    An entry about what came after the end of the log is none: that was cut off, or its file emptied.
+
+    Args:
+        partition: with the indexes, those of segments whose logs are gone, too.
+        survey: of its log.
+    """
+    end = int(survey.columns["last_offset"].max(initial=-1)) + 1
+    files = {segment.txn_index.name: segment.txn_index for segment in partition.segments if segment.txn_index}
+    found = set[str]()
+    for finding in findings:
+        if finding.kind.id.startswith("txn-index.") and finding.file in files:
+            with closing(files[finding.file].open()) as source:
+                index = read_txn_index(source)
+            is_entry = finding.kind is TXN_INDEX_ENTRY
+            if not is_entry or int(index["last_offset"][finding.offset // index.entry_size]) < end:
+                found.add(finding.file)
+    return frozenset(found)
+
+
 def hole_steps(directory: LogDirectory, findings: Sequence[Finding]) -> Iterator[Step]:
     """Yield what stays of offsets that are missing without a trace of damage, and whose transactions are not known."""
     why = (
@@ -230,10 +254,10 @@ def hole_steps(directory: LogDirectory, findings: Sequence[Finding]) -> Iterator
         "last batch; a replica with the batches around them shows whether they were ever written: rmqctl diff"
     )
     holes = sorted((f for f in findings if f.kind is BATCH_OFFSET_GAP), key=lambda f: (f.file, f.offset))
-    doubtful = frozenset(f.file for f in findings if f.kind.id.startswith("txn-index."))
     partitions = {partition.directory: partition for partition in directory.partitions}
     for name, of_partition in groupby(holes, key=lambda finding: finding.file.rpartition("/")[0]):
-        endings = Endings(Survey(partitions[name]), doubtful)
+        survey = Survey(partitions[name])
+        endings = Endings(survey, doubtful_indexes(survey.partition, survey, findings))
         for finding in of_partition:
             number = [file.name for file in endings.survey.files].index(finding.file)
             endings.of(endings.survey.hole_before(number, finding.offset))

@@ -67,6 +67,12 @@ class _Spans:
         found: Flags = first <= self.last
         return found
 
+    def outdate(self, by: _Spans) -> Flags:
+        """Which of them are of a later epoch than what a log has at their offsets: its leader came before theirs."""
+        at = np.searchsorted(by.base, self.last, "right")
+        found: Flags = np.append(np.iinfo(np.int64).max, by.epoch)[at] < self.epoch
+        return found
+
     def overwritten(self, by: _Spans) -> Flags:
         """Which of them have a batch of a later epoch in their place, or in front: epochs grow along a log."""
         latest = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, by.epoch))
@@ -83,6 +89,10 @@ class SalvageLedger:
         named: batches of which a finding says that their offsets are wrong: numbers of partition and copy, file,
             position.
         advance: called with bytes passed.
+        of_epochs: those of which one says that their leader epochs are.
+
+    Attributes:
+        broken: where the new logs, once all were read, cannot be followed, or go back.
     """
 
     def __init__(
@@ -91,8 +101,10 @@ class SalvageLedger:
         into: Path,
         named: Collection[tuple[int, int, str, int]],
         advance: Callable[[int], object] = lambda size: None,
+        of_epochs: Collection[tuple[int, int, str, int]] = (),
     ) -> None:
-        self.found, self.named, self.advance = found, named, advance
+        self.found, self.named, self.advance, self.of_epochs = found, named, advance, of_epochs
+        self.broken: list[str] = []
         self.files = [
             _File(number, at, log)
             for number, one in enumerate(found)
@@ -114,11 +126,27 @@ class SalvageLedger:
 
     def after(self) -> Iterator[Rows]:
         """Yield the batches of the new directory."""
-        return self._rows(self.made)
+        return self._rows(self.made, self._followed)
 
-    def _rows(self, files: Sequence[_File]) -> Iterator[Rows]:
+    def _followed(self, file: _File, blocks: Iterator[Block]) -> Iterator[Block]:
+        """Pass on the batches of a new segment, and note where one does not follow the other."""
+        end, last = 0, file.log.base - 1
+        for block in blocks:
+            begins, lasts = np.append(end, block.position + block.size), np.append(last, block["last_offset"])
+            if (begins[:-1] != block.position).any() or (block["base_offset"] <= lasts[:-1]).any():
+                self.broken.append(f"{file.log.name} cannot be followed at {end:,}, or goes back")
+            end, last = int(begins[-1]), int(lasts[-1])
+            yield block
+        if end != file.log.size:
+            self.broken.append(f"{file.log.name} cannot be followed at {end:,}")
+
+    def _rows(
+        self,
+        files: Sequence[_File],
+        through: Callable[[_File, Iterator[Block]], Iterator[Block]] = lambda file, blocks: blocks,
+    ) -> Iterator[Rows]:
         for number, file in enumerate(files):
-            for block in _whole(file.log):
+            for block in through(file, _whole(file.log)):
                 identity = np.full(len(block), file.partition, np.uint64)
                 span = block["last_offset"] - block["base_offset"]
                 for word in (block["crc"], block.size, span, block["max_timestamp"]):
@@ -142,10 +170,11 @@ class SalvageLedger:
         return found
 
     def given_up(self, missing: Rows, holders: Rows) -> Flags:
-        """Which batches a finding names, or have offsets that another batch has in the result."""
+        """Which batches a finding names, or have offsets that another batch, of no earlier epoch, has in the result."""
         found = np.zeros(len(missing), np.bool_)
         for rows, file, mine, _, made in self._by_file(missing):
-            found[rows] = mine.overlapped(made) | self._is_named(file, mine)
+            is_older = ~mine.outdate(made) | self._is_named(file, mine, self.of_epochs)
+            found[rows] = (mine.overlapped(made) & is_older) | self._is_named(file, mine)
         return found
 
     def may_move(self, moved: Rows) -> Flags:
@@ -165,9 +194,9 @@ class SalvageLedger:
         first, last, crc = (int(block[name][0]) for name in ("base_offset", "last_offset", "crc"))
         return f"{name_of(f'{one.topic}-{one.number}', first, last, crc)} in {file.log.name} at {at:,}"
 
-    def _is_named(self, file: _File, mine: _Spans) -> Flags:
-        place = file.partition, file.copy, file.log.name
-        return np.array([(*place, at) in self.named for at in mine.position.tolist()], np.bool_)
+    def _is_named(self, file: _File, mine: _Spans, among: Collection[tuple[int, int, str, int]] | None = None) -> Flags:
+        place, named = (file.partition, file.copy, file.log.name), self.named if among is None else among
+        return np.array([(*place, at) in named for at in mine.position.tolist()], np.bool_)
 
     def _by_file(self, missing: Rows) -> Iterator[tuple[Ints, _File, _Spans, _Spans, _Spans]]:
         """Yield numbers of rows of one file, the file, their batches, all of the copy, and those of the result."""

@@ -28,7 +28,7 @@ from formats.kafka.directory_files import CLEAN_SHUTDOWN, PARTITION_METADATA
 from formats.kafka.record_batch import BatchFrame
 from formats.layout import plan_of
 from rmqctl.answer import Advance
-from rmqctl.errors import Refused, TooDamaged
+from rmqctl.errors import Refused, TooDamaged, Unbalanced
 from rmqctl.files.local import ByteSource
 from rmqctl.files.new_files import Ownership, check_new_directory, making
 from rmqctl.files.tree import LocalTree
@@ -42,7 +42,7 @@ from rmqctl.kafka.engine.cluster_files import (
     partition_metadata,
     write_cluster,
 )
-from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_OFFSET_ORDER
+from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.log.block import INT_MAX
 from rmqctl.kafka.rebuild.build import INTERVAL, build
@@ -58,6 +58,7 @@ from rmqctl.repair.copied import balance_copy
 _SEGMENT = 1 << 30
 _PIECE = 8 << 20
 _SPARE = 1.05
+_MOST_SAID = 3
 _MARKER_SINCE = Release(3, 7, 0)
 _MOST_PRODUCERS = 1 << 62
 """Producer ids from here on are damage: a cluster gives them out from 0, a thousand at a time."""
@@ -215,14 +216,19 @@ def _balanced(found: Sequence[Found], into: Path, advance: Advance) -> Books:
     Raises:
         Unbalanced: they do not balance.
     """
-    named = {
-        (number, at, finding.file, finding.offset)
+    every = [
+        (finding.kind, (number, at, finding.file, finding.offset))
         for number, one in enumerate(found)
         for at, copy in enumerate(one.copies)
         for finding in copy.damage
-        if finding.kind in (BATCH_BASE_OFFSET, BATCH_OFFSET_ORDER)
-    }
-    return balance_copy(SalvageLedger(found, into, named, advance), into)
+    ]
+    named = {place for kind, place in every if kind in (BATCH_BASE_OFFSET, BATCH_OFFSET_ORDER)}
+    of_epochs = {place for kind, place in every if kind is BATCH_LEADER_EPOCH}
+    ledger = SalvageLedger(found, into, named, advance, of_epochs)
+    books = balance_copy(ledger, into)
+    if ledger.broken:
+        raise Unbalanced(into, "; ".join(ledger.broken[:_MOST_SAID]))
+    return books
 
 
 def check_target(sources: Sequence[Source], into: Path) -> None:

@@ -238,6 +238,7 @@ class Verification:
             partition,
             self.directory.is_clean and not partition.is_metadata_log,
             compacted=state.is_compacted(partition, log.checkpoints, self.image),
+            may_be_compacted=self.image is None or partition.topic not in self.image.topics,
             log_start=log.checkpoints.offset(FileKind.LOG_STARTS, partition) or 0,
         )
         producers = ProducerCheck(partition)

@@ -43,6 +43,7 @@ _OF_SEGMENTS = {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX, 
 _PERHAPS = (
     "; batches are missing between others that touch, too: it is what compaction leaves, if the topic is compacted"
 )
+_BARE = "; its indexes are empty, too: it is what compaction leaves, if the topic is compacted"
 _LAST_HOLE = "they are lost, or its base offset is wrong, and nothing here says which"
 
 
@@ -95,6 +96,7 @@ class LogCheck:
         is_clean: the broker was stopped in order.
         segments: what was seen of each segment, in order.
         compacted: the topic is compacted: it is known to be, or batches with fewer records than offsets were met.
+        may_be_compacted: nothing says whether the topic is.
         log_start: offsets below it were deleted on purpose.
         legacy: messages of magic 0 or 1 were met.
         damaged: any damage was met in the log, so state replayed from it is not to be trusted.
@@ -108,6 +110,7 @@ class LogCheck:
     is_clean: bool
     segments: list[SegmentFacts] = field(default_factory=list)
     compacted: bool = False
+    may_be_compacted: bool = False
     log_start: int = 0
     legacy: bool = False
     damaged: bool = False
@@ -122,6 +125,7 @@ class LogCheck:
     _is_broken: bool = False
     _holes: list[Finding] = field(default_factory=list)
     _indexed: set[str] = field(default_factory=set)
+    _bare: set[str] = field(default_factory=set)
     _blamed: tuple[str, int] = ("", -1)
 
     def add(self, segment: Segment, headers: Headers) -> Iterator[Finding]:
@@ -175,7 +179,12 @@ class LogCheck:
             is_shown = finding.file in self._indexed
             if is_shown or not self.compacted:
                 self.damaged = True
-                yield self._perhaps_compacted(finding) if is_doubtful and not is_shown else finding
+                if is_doubtful and not is_shown:
+                    yield self._perhaps_compacted(finding)
+                elif self.may_be_compacted and finding.file in self._bare:
+                    yield replace(finding, message=f"{finding.message}{_BARE}", severity=Severity.WARNING)
+                else:
+                    yield finding
 
     def _misnamed(self) -> Iterator[Finding]:
         """Segments whose names none of their batches bears out, or that lie among the offsets before them."""
@@ -370,6 +379,8 @@ class LogCheck:
         if _is_indexed(segment):
             self._indexed.add(segment.log.name)
             shown = ", its indexes have entries"
+        elif segment.time_index is not None:  # it has one of each segment that was ever full
+            self._bare.add(segment.log.name)
         return Finding(SEGMENT_EMPTIED, segment.log.name, 0, 0, f"it is empty{shown}, and {lost}")
 
     def _lost_segment(self, first: int, last: int) -> Finding | None:

@@ -153,9 +153,9 @@ def _lost_start(log: PartitionLog, image: MetadataImage | None) -> Iterator[Find
         return
     first, entry = log.segments[0].base, min(epochs.entries, key=lambda one: one.start_offset, default=None)
     begin = max(entry.start_offset, log.checkpoints.offset(FileKind.LOG_STARTS, partition) or 0) if entry else first
-    is_left = partition.segments[0].base < first or any(
-        f.meaning.base in range(begin, first) for f in partition.leftovers
-    )
+    before = [segment.base for segment in partition.segments if segment.base < first]
+    deleted = {f.meaning.base for f in partition.leftovers if f.meaning.base in range(begin, first)}
+    is_left = deleted != {*before}  # the indexes go with a log that a broker deletes
     if entry is None or begin >= first or is_left or not (image is None or _keeps_all(partition, image)):
         return
     keeps = "its topic keeps all" if image is not None else "nothing here says whether it keeps all"

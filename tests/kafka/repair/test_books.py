@@ -12,6 +12,8 @@ from crc32c import crc32c
 
 from fixtures import golden
 from formats.kafka.directory_files import format_partition_metadata
+from formats.kafka.messages import uuid_bytes, uuid_text
+from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory.directory import LogDirectories
 from rmqctl.kafka.engine.batch import Ending, end_marker
 from rmqctl.kafka.recovery.plan import recovery_plan
@@ -23,6 +25,7 @@ from rmqctl.kafka.repair.plan import RepairOptions, plan_repair
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from rmqctl.repair.books import Books, balance
+from rmqctl.repair.edited_file import Overlay
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, Step
 from tests.kafka.batches import batch, record
 from tests.kafka.repair.attacked import name_of, outermost
@@ -303,7 +306,134 @@ def a_directory_of_a_strange_name(p: Place) -> list[Edit]:
     return [Create("no partition/file", b"x")]
 
 
+def _rewritten(p: Place, number: int, change: Callable[[bytes], bytes]) -> list[Edit]:
+    """A batch with other fields, and a CRC that matches."""
+    at, data = p.batches(p.plain[0])[number]
+    return [p.over(p.plain[0], at, _closed(change(data)))]
+
+
+def _field(data: bytes, at: int, value: int, size: int) -> bytes:
+    return data[:at] + (value % (1 << 8 * size)).to_bytes(size, "big") + data[at + size :]
+
+
+def the_times_of_a_sound_batch(p: Place) -> list[Edit]:
+    return _rewritten(p, 3, lambda data: _field(data, 27, 5, 16))
+
+
+def a_sound_batch_hidden_as_control(p: Place) -> list[Edit]:
+    return _rewritten(p, 3, lambda data: _field(data, 21, 32, 2))
+
+
+def a_sound_batch_in_a_transaction(p: Place) -> list[Edit]:
+    return _rewritten(p, 3, lambda data: _field(data, 43, 5, 8)[:21] + b"\0\x10" + _field(data, 43, 5, 8)[23:])
+
+
+def more_offsets_for_a_sound_batch(p: Place) -> list[Edit]:
+    return _rewritten(p, 3, lambda data: _field(data, 23, int.from_bytes(data[23:27], "big") + 1, 4))
+
+
+def a_sound_batch_of_magic_1(p: Place) -> list[Edit]:
+    at, _ = p.batches(p.plain[0])[3]
+    return [p.over(p.plain[0], at + 16, b"\x01")]
+
+
+def the_length_of_a_sound_batch(p: Place) -> list[Edit]:
+    at, data = p.batches(p.plain[0])[3]
+    return [p.over(p.plain[0], at + 8, (len(data) - 11).to_bytes(4, "big"))]
+
+
+def all_offsets_one_later(p: Place) -> list[Edit]:
+    edits = list[Edit]()
+    for path in p.plain:
+        data, base = bytearray(path.read_bytes()), int(path.name[:20])
+        for at, one in p.batches(path):
+            data[at : at + 8] = (int.from_bytes(one[:8], "big") + 1).to_bytes(8, "big")
+        edits += [Quarantine(p.name(path)), Create(f"{PLAIN}/{base + (base > 0):020d}.log", bytes(data))]
+    return edits
+
+
+def all_epochs_one_later(p: Place) -> list[Edit]:
+    return [
+        p.over(path, at + 12, (int.from_bytes(one[12:16], "big") + 1).to_bytes(4, "big"))
+        for path in p.plain
+        for at, one in p.batches(path)
+    ]
+
+
+def zeros_between_sound_batches(p: Place) -> list[Edit]:
+    data, at = p.plain[0].read_bytes(), p.batches(p.plain[0])[3][0]
+    return p.again(p.plain[0], data[:at] + bytes(80) + data[at:])
+
+
+def noise_between_sound_batches(p: Place) -> list[Edit]:
+    data, at = p.plain[-1].read_bytes(), p.batches(p.plain[-1])[-1][0]
+    return p.again(p.plain[-1], data[:at] + b"\xfe" * 33 + data[at:])
+
+
+def the_first_batch_taken_out(p: Place) -> list[Edit]:
+    data = p.plain[0].read_bytes()
+    return p.again(p.plain[0], data[len(p.batches(p.plain[0])[0][1]) :])
+
+
+def the_last_byte_taken_off(p: Place) -> list[Edit]:
+    size = p.plain[-1].stat().st_size
+    return [Cut(p.name(p.plain[-1]), size, size - 1)]
+
+
+def two_segments_in_one_file_turned(p: Place) -> list[Edit]:
+    one, two = p.plain[:2]
+    return [*p.again(one, two.read_bytes() + one.read_bytes()), Quarantine(p.name(two))]
+
+
+def the_end_of_a_segment_in_front_of_the_next(p: Place) -> list[Edit]:
+    one, two = p.plain[:2]
+    at, data = p.batches(one)[-1]
+    return [Cut(p.name(one), at + len(data), at), *p.again(two, data + two.read_bytes())]
+
+
+def a_log_that_is_cut_by_a_swap(p: Place) -> list[Edit]:
+    at, _ = p.batches(p.plain[1])[-2]
+    return [Create(f"{p.name(p.plain[1])}.swap", p.plain[1].read_bytes()[:at])]
+
+
+def a_marker_replaced_by_an_empty_batch(p: Place) -> list[Edit]:
+    path, at, data = next(p.markers(0))
+    first, whole = int.from_bytes(data[:8], "big"), path.read_bytes()
+    return p.again(path, whole[:at] + empty_batch(first, first, 0, 5) + whole[at + len(data) :])
+
+
+def two_markers_of_different_outcomes_exchanged(p: Place) -> list[Edit]:
+    (path, at, data), (other, there, marker) = next(p.markers(0)), next(p.markers(1))
+    return [
+        *(p.over(path, at + begin, marker[begin:end]) for begin, end in ((17, 21), (21, len(marker)))),
+        *(p.over(other, there + begin, data[begin:end]) for begin, end in ((17, 21), (21, len(data)))),
+    ]
+
+
+def a_committed_transaction_in_the_index(p: Place) -> list[Edit]:
+    path, _, data = next(p.markers(1))
+    producer, end = data[43:51], data[:8]
+    begun = next(one for _, one in p.batches(path) if one[43:51] == producer)[:8]
+    index = path.with_suffix(".txnindex")
+    return p.after(index, b"\0\0" + producer + begun + end + end)
+
+
+def another_name_for_the_partition(p: Place) -> list[Edit]:
+    made = [Create(f"other-0/{path.name}", path.read_bytes()) for path in p.plain]
+    return [Quarantine(PLAIN), *made]
+
+
+def a_deleted_end(p: Place) -> list[Edit]:
+    return [Quarantine(p.name(p.plain[-1])), Create(f"{p.name(p.plain[-1])}.deleted", p.plain[-1].read_bytes())]
+
+
 WRONG: list[Callable[[Place], list[Edit]]] = [
+    the_times_of_a_sound_batch, a_sound_batch_hidden_as_control, a_sound_batch_in_a_transaction,
+    more_offsets_for_a_sound_batch, a_sound_batch_of_magic_1, the_length_of_a_sound_batch, all_offsets_one_later,
+    all_epochs_one_later, zeros_between_sound_batches, noise_between_sound_batches, the_first_batch_taken_out,
+    the_last_byte_taken_off, two_segments_in_one_file_turned, the_end_of_a_segment_in_front_of_the_next,
+    a_log_that_is_cut_by_a_swap, a_marker_replaced_by_an_empty_batch, two_markers_of_different_outcomes_exchanged,
+    a_committed_transaction_in_the_index, another_name_for_the_partition, a_deleted_end,
     zeros_over_a_sound_batch, a_bridge_over_a_sound_batch, the_epoch_of_a_sound_batch,
     the_epochs_of_all_batches_from_one_on, the_offset_of_the_last_batch, the_offset_of_a_batch_in_the_middle,
     a_unique_batch_taken_out, an_end_cut_off, a_segment_cut_to_nothing, a_segment_moved_out, a_partition_moved_out,
@@ -372,6 +502,23 @@ def test_an_id_that_can_be_read_is_not_written_over(place: Place) -> None:
     books = judged(place, *place.again(path, format_partition_metadata(ids[1])))
     assert [problem for problem in books.problems if ids[0] in problem]
     assert judged(place, *place.again(path, format_partition_metadata(ids[0]))).balances
+
+
+@pytest.mark.parametrize(("bytes_", "is_healed"), [(1, True), (2, True), (3, False)])
+def test_an_id_of_which_a_byte_or_two_are_destroyed_is_healed(bytes_: int, is_healed: bool, tmp_path: Path) -> None:
+    """The cluster has it, and no topic ever had the other."""
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    path = root / f"{PLAIN}/partition.metadata"
+    sound, (version, stored) = path.read_bytes(), path.read_text().split("topic_id: ")
+    wrong = bytearray(uuid_bytes(stored.strip()))
+    wrong[5 : 5 + bytes_] = bytes(byte ^ 0x40 for byte in wrong[5 : 5 + bytes_])
+    path.write_bytes(format_partition_metadata(uuid_text(bytes(wrong))))
+    assert version.startswith("version")
+    (tmp_path / "staged").mkdir()
+    found = plan_repair(opened(root), RepairOptions(RELEASE), tmp_path / "staged")
+    tree = Overlay(LocalTree(str(root)), found.plan.edits)
+    assert (tree.open(f"{PLAIN}/partition.metadata").read_at(0, 999) == sound) == is_healed
+    assert any(step.file.startswith(PLAIN) for step in found.left) != is_healed
 
 
 # --- right plans, and what is made of them --------------------------------------------------------------

@@ -52,6 +52,17 @@ def test_no_outcome_changes_where_the_active_log_is_gone(
             assert f"{partition} producer {producer} from offset" in texts
 
 
+def test_markers_of_an_emptied_end_come_from_its_transaction_index(tmp_path: Path) -> None:
+    """That nothing in the log bears its entries out is the loss, and no fault of them."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    right = outcomes(LocalTree(str(golden.pristine("4.3.1-clean"))))
+    max((root / "txn-b-0").glob("*.log")).write_bytes(b"")
+    repair, after = planned(root, "4.3.1-clean", tmp_path)
+    (step,) = (step for step in repair.plan.steps if step.what.startswith("end the log at"))
+    assert "ABORT of txn-b-0 producer 10 from offset 62 at 67" in step.why
+    assert {batch: after[batch] for batch in right if batch in after and after[batch] != right[batch]} == {}
+
+
 @pytest.mark.parametrize(("name", "end"), [("4.3.1-clean", 124), ("4.3.1-crash", 139)])
 def test_offsets_of_a_last_segment_that_holds_a_copy_are_lost_and_not_given_again(
     name: str, end: int, tmp_path: Path

@@ -273,3 +273,35 @@ def test_a_segment_whose_name_cannot_hold_its_offsets_is_renamed_and_not_cut(tmp
     assert tree.open(f"t-0/{1 << 31:020d}.log").read_at(0, 1 << 20) == b"".join(batches)
     assert plan.books is not None
     assert (plan.books.balances, plan.books.given_up) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "offset", "to"),
+    [
+        pytest.param(0, 0, 3_000_000_000, 3_000_000_000, id="alone in the log"),
+        pytest.param(20, 20, 5_000_000_000, 5_000_000_000, id="after others"),
+        pytest.param(1000, 20, 500, 500, id="before its name"),
+        pytest.param(20, 20, 20 | 1 << 40, 20, id="a bit from where it follows"),
+        pytest.param(20, 20, 0x5B1D_77A0_3C55_9E21, 20, id="an offset that no log reaches"),
+    ],
+)
+def test_a_batch_alone_in_a_segment_that_cannot_hold_it_is_believed(
+    name: int, before: int, offset: int, to: int, tmp_path: Path
+) -> None:
+    files = {named(0, ".log"): run(0, before)} if before else {}
+    root = made(tmp_path / "logs", {**files, named(name, ".log"): one(offset)})
+    (tmp_path / "staged").mkdir()
+    plan = plan_repair(opened(root), RepairOptions(Release.parse("4.3.1")), tmp_path / "staged")
+    tree = Overlay(LocalTree(str(root)), plan.plan.edits)
+    assert tree.open(f"t-0/{named(to, '.log')}").read_at(0, 1 << 20) == to.to_bytes(8, "big") + one(offset)[8:]
+    assert plan.books is not None
+    assert (plan.books.balances, plan.books.given_up, plan.books.healed) == (True, 0, int(to != offset))
+
+
+def test_what_proves_the_end_of_a_log_outranks_a_batch_far_away(tmp_path: Path) -> None:
+    files = {named(0, ".log"): run(0, 20), named(20, ".log"): one(5_000_000_000)}
+    root = made(tmp_path / "logs", files, recovery_point=21, replication=21)
+    (tmp_path / "staged").mkdir()
+    plan = plan_repair(opened(root), RepairOptions(Release.parse("4.3.1")), tmp_path / "staged")
+    tree = Overlay(LocalTree(str(root)), plan.plan.edits)
+    assert tree.open(f"t-0/{named(20, '.log')}").read_at(0, 1 << 20) == one(20)[:8] + one(5_000_000_000)[8:]

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden
+from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.repair.plan import Repair, RepairOptions, plan_repair
 from rmqctl.release import Release
 from rmqctl.repair import apply, undo
+from rmqctl.repair.edited_file import Overlay
 from tests.kafka.batches import batch, record
 from tests.kafka.repair.judged import opened
 from tests.kafka.repair.test_leftovers import made, named
@@ -158,3 +160,20 @@ def test_a_bit_in_a_base_offset_of_a_compacted_log(segment: str, position: int, 
     assert not found.books.given_up
     apply(found.plan, journal_dir=tmp_path / "journals", lock=".lock")
     assert (root / segment).read_bytes() == sound
+
+
+def test_a_copy_of_another_partition_that_fits_a_gap_goes_and_nothing_is_healed_by_it(tmp_path: Path) -> None:
+    """Its epoch begins later, as the checkpoint says: the batch after it comes back with its own."""
+    root = golden.unpack("3.9.2-clean", tmp_path)
+    path, source = (root / f"{name}.log" for name in (f"append_time-0/{99:020d}", f"z-zstd-1/{110:020d}"))
+    sound, foreign = path.read_bytes(), source.read_bytes()[:444]
+    path.write_bytes(sound[:474] + foreign + sound[474 + len(foreign) :])
+    (tmp_path / "staged").mkdir()
+    plan = plan_repair(opened(root), RepairOptions(Release(3, 9, 2)), tmp_path / "staged")
+    assert plan.books is not None
+    assert (plan.books.balances, plan.books.placeholders) == (True, 9)  # 107 to 115
+    tree = Overlay(LocalTree(str(root)), plan.plan.edits)
+    after = tree.open(f"append_time-0/{path.name}").read_at(0, 1 << 20)
+    assert foreign not in after
+    assert sound[915:] in after
+    assert [f for f in plan.after if f.file.startswith("append_time-0/")] == []

@@ -67,3 +67,21 @@ def test_repair_leaves_them_as_they_are(cleaned: Path, tmp_path: Path) -> None:
     touched = {edit.file for step in repair.plan.steps for edit in step.edits}
     assert touched == set()
     assert any(step.id == SEGMENT_EMPTIED.id and "compaction" in step.what for step in repair.left)
+
+
+def test_segments_that_were_emptied_from_the_first_on_are_no_error(tmp_path: Path) -> None:
+    """Two keys, written over and over: cleaning leaves nothing but the last segment, and no hole beside a batch."""
+    root, moment = tmp_path / "store", [TIME]
+    with KafkaEngine.open(root, replace(EngineConfig(), clock=lambda: moment[0])) as engine:
+        engine.make_topic("t", 1, {**COMPACT, "segment.bytes": "500", "delete.retention.ms": "0"})
+        for at in range(60):
+            engine.append("t", 0, [Record(0, TIME + at, -1, b"k%d" % (at % 2), b"v")], BatchHead())
+        engine.compact(roll=True)
+    (root / "cleaner-offset-checkpoint").unlink()
+    shutil.rmtree(root / "__cluster_metadata-0")
+    test_sound_files_have_no_error(root)
+    (tmp_path / "staged").mkdir()
+    repair = plan_repair(opened(root), RepairOptions(Release(4, 3, 1)), tmp_path / "staged")
+    assert repair.plan.steps == ()
+    (root / f"t-0/{0:020d}.timeindex").unlink()  # each segment that was ever full has one
+    assert any(f.kind is SEGMENT_EMPTIED and f.level is Severity.ERROR for f in Verification(opened(root)).findings())

@@ -128,6 +128,19 @@ def test_first_segments_are_missed_without_the_settings_too_and_come_from_a_repl
     assert path.read_bytes() == sound
 
 
+def test_a_first_segment_that_only_its_log_was_renamed_of_comes_back(root: Path, tmp_path: Path) -> None:
+    """A broker that deletes a segment renames the indexes, too."""
+    path = min((root / "idem-1").glob("*.log"))
+    sound = path.read_bytes()
+    path.rename(f"{path}.deleted")
+    assert ("error", "segment.missing", f"idem-1/{path.name}") in bad(root)
+    assert CliRunner().invoke(cli, ["repair", str(root), "--apply"]).exit_code == 0
+    assert path.read_bytes() == sound
+    for file in [path, *(path.with_suffix(ending) for ending in (".index", ".timeindex"))]:
+        file.rename(f"{file}.deleted")
+    assert [kind for _, kind, _ in bad(root) if kind == "segment.missing"] == []
+
+
 @pytest.mark.parametrize(
     "settings",
     [
