@@ -42,6 +42,8 @@ OF_ALL_RELEASES = 700_000
 _TRANSACTIONAL, _CONTROL = 16, 32
 _NO_OP = bytes([1, 20, 0])
 _MOST_TRIES = 6
+_DOUBT = "its base offset is wrong, and nothing here says which"
+"""Said of a last batch that stays where it says: it may have had another offset before."""
 Batch = tuple[str, bytes]
 """A partition's directory and all bytes of a batch."""
 
@@ -514,7 +516,7 @@ def _put_back(root: Path, name: str, directory: str) -> None:
 
 
 def _left_in(root: Path, release: Release, room: Path) -> set[str]:
-    """Partitions in which a plan leaves an error, or which a start on the result cuts or sets aside."""
+    """Partitions in which a plan leaves an error or a doubt, or which a start on the result cuts or sets aside."""
     (staged := room / "staged").mkdir()
     try:
         found = plan_repair(read_directory(LocalTree(str(root))), RepairOptions(release), staged)
@@ -525,7 +527,8 @@ def _left_in(root: Path, release: Release, room: Path) -> set[str]:
         shutil.rmtree(staged)
     names = {f.file.partition("/")[0] for f in found.after if f.level is Severity.ERROR}
     names |= {f"{f.topic}-{f.partition}" for f in found.after if f.level is Severity.ERROR and f.topic is not None}
-    return names | harmed | {step.file.partition("/")[0] for step in found.left if step.id == "repair.books"}
+    names |= {step.file.partition("/")[0] for step in found.left if step.id == "repair.books"}
+    return names | harmed | {step.file.partition("/")[0] for step in found.left if _DOUBT in step.what}
 
 
 def _is_mended(root: Path, release: Release, room: Path) -> bool:
