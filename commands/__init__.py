@@ -146,7 +146,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and (os.path.exists(args[0]) or SEVERAL & set(args[0])):
+        if args and args[0] not in COMMANDS and _names_stores(args[0]):
             args = ["doctor", *args]
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.NoSuchCommand(args[0], possibilities=list(COMMANDS), ctx=ctx)
@@ -213,6 +213,11 @@ class LazyGroup(click.Group):
         with self.make_context(name, list(args), **extra) as context:
             context.meta[TYPED] = [name, *args]
             self.invoke(context)
+
+
+def _names_stores(word: str) -> bool:
+    """Whether a word is a path that is there, several with commas between them, a pattern of paths or an inventory."""
+    return bool(SEVERAL & set(word)) or os.path.exists(word) or all(map(os.path.exists, word.split(",")))
 
 
 def _for_all() -> list[click.Parameter]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from commands import _sink
 from commands._app import Output, message
-from commands._cells import printable
+from commands._cells import said
 from commands._progress import STAGES, progress
-from commands._rows import Row, take
+from commands._rows import Row, keys_of, take
 from commands._screen import SEVERITY_STYLES, Screen, cells_of
 from commands._types import refuse
 from rmqctl.answer import Answer, Section, TableLayout
@@ -89,10 +89,12 @@ def write(out: Output, answer: Answer) -> None:
     if out.chooses and (answer.document is not None and out.kind in answer.document_kinds):
         refuse("--columns" if out.columns else "--sort", f"chooses in a table; with -o {out.kind} this is one object.")
     if answer.document is not None and out.kind in answer.document_kinds:
-        out.document(answer.document())
+        document = answer.document()
+        if out.kind == "csv" and answer.document_header is not None:
+            document = {key: document.get(key) for key in answer.document_header}
+        out.document(document)
     elif out.kind == "table" and answer.sections is not None:
-        for section in answer.sections():
-            _write_section(out, section)
+        _write_sections(out, answer.sections())
     elif out.kind in {"json", "jsonl"} and answer.lines is not None and not out.chooses:
         _write_pieces(answer.lines() if out.kind == "jsonl" else _array(answer.lines()))
     else:
@@ -122,14 +124,55 @@ def notice_lines(notices: Iterable[Notice], screen: Screen) -> Iterator[str]:
 
 def _one_notice(notice: Notice, screen: Screen) -> Iterator[str]:
     first = f"{notice.level}  {notice.id}"
-    head, *rest = screen.fold(f"{first}  {printable(notice.about)}")
+    head, *rest = screen.fold(f"{first}  {said(notice.about)}")
     yield head.replace(notice.level, screen.style(notice.level, SEVERITY_STYLES.get(notice.level, "bold")), 1)
     yield from (f"{_INDENT}{line}" for line in rest)
     for text in notice.lines:
-        for number, line in enumerate(screen.fold(printable(text), screen.width - 2 * len(_INDENT))):
+        for number, line in enumerate(screen.fold(said(text), screen.width - 2 * len(_INDENT))):
             yield f"{_INDENT if not number else 2 * _INDENT}{line}"
     if notice.command:
         yield f"{_INDENT}{screen.style(notice.command, 'bold')}"
+
+
+def _write_sections(out: Output, sections: Iterable[Section]) -> None:
+    """Write sections; where columns or an order are asked for, nothing before a table is found to have them."""
+    if not out.chooses:
+        for section in sections:
+            _write_section(out, section)
+        return
+    held: list[Section] = []
+
+    def release() -> None:
+        for one in held:
+            _write_section(plain, one)
+        held.clear()
+
+    plain, waiting, rest = replace(out, columns=(), sort=""), replace(out, before=release), iter(sections)
+    for section in rest:
+        if section.rows is None or section.is_fixed:
+            held.append(section)
+        elif section.is_part:
+            _write_parts(waiting, [section, *rest])
+        else:
+            above = replace(section, rows=None)
+            held.append(above)
+            _write_section(waiting, replace(section, lines=(), notices=()))
+            release()
+    release()
+
+
+def _write_parts(out: Output, sections: list[Section]) -> None:
+    """Write the columns that each of several tables has of those asked for, and no table that has none of them."""
+    from commands._choice import check, of_part
+
+    keys = [keys_of(row for row in section.rows or () if row is not None) for section in sections]
+    check(out, list(dict.fromkeys(key for some in keys for key in some)))
+    if out.before is not None:
+        out.before()
+    for section, some in zip(sections, keys, strict=True):
+        wanted = of_part(out, some)
+        if wanted is not None:
+            _write_section(replace(wanted, before=None), section)
 
 
 def _write_section(out: Output, section: Section) -> None:
@@ -154,7 +197,7 @@ def _write_section(out: Output, section: Section) -> None:
 def folded(lines: Iterable[str], screen: Screen | None = None) -> Iterator[str]:
     """Sentences on as many lines as the terminal needs, without control characters; a command to type stays on one."""
     screen = screen or Screen.here()
-    for line in map(printable, lines):
+    for line in map(said, lines):
         indent = len(line) - len(line.lstrip(" "))
         sentence, mark, typed = line[indent:].rpartition(": rmqctl ")
         if not mark or not screen.folds or cells_of(line) <= screen.width:

@@ -7,7 +7,7 @@ hold None: it says that the next row may take a while, and what is held is writt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ class Output:
         columns: the keys that are wanted of each row, in order; ``help``: their names only; empty: as the command says.
         sort: key by which rows are ordered, with ``-`` before it from the largest on; "": as they come.
         limit: rows at most.
+        before: called once the wanted columns are found among those of the rows, before anything is written.
     """
 
     kind: str = "table"
@@ -41,6 +42,7 @@ class Output:
     columns: tuple[str, ...] = ()
     sort: str = ""
     limit: int | None = None
+    before: Callable[[], None] | None = None
 
     @property
     def chooses(self) -> bool:
@@ -63,10 +65,12 @@ class Output:
             title: a line above a table.
         """
         if self.columns or self.sort or self.limit is not None:
-            from commands._choice import chosen
+            from commands._choice import chosen, started
 
-            rows = chosen(rows, self)
+            rows = started(chosen(rows, self))
             columns, csv_columns = (self.columns, self.columns) if self.columns else (columns, csv_columns)
+        if self.before is not None:
+            self.before()
         if self.kind == "table":
             from commands._table import write_table
 

@@ -10,6 +10,10 @@ from typing import Any
 
 _TIME_KEY = re.compile(r"(?:.*[_.])?timestamp|(?:.*\.)?time|delete_horizon")
 _SIZE_KEY = re.compile(r"(?!batch_size$)(?:.*[_.])?(?:size|bytes)(?:_decompressed|_allocated|_used|_free|_needed)?")
+_COUNT_KEY = re.compile(r"(?:.*[_.])?(?:messages|records|lag|entries|units|files|segments|topics|queues|partitions)")
+"""How many there are; offsets are names of places and have no separators, so that they can be pasted."""
+_PLAIN = 9_999
+"""The largest count without separators."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # years 1 to 9999
 
@@ -74,6 +78,23 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+_THINGS = "records|messages|units|entries|slots|batches|files|keys|places"
+_AMOUNT = re.compile(
+    r"(?<![\w.,/:+-])(?:\d{5,}(?= (?:bytes|expected)\b)|(?<=bytes, not )\d{5,}\b|"
+    rf"(?<!offset )(?<!offsets )(?<!at )(?<!to )\d{{5,}}(?= (?:empty |more )?(?:{_THINGS})\b))"
+)
+_YEARLESS = re.compile(r"(?<=at most )\d{15,}\b")
+"""Epoch milliseconds of no year that a calendar has."""
+
+
+def said(text: str) -> str:
+    """A sentence for people: printable, with separators in its amounts; offsets and checksums stay as they are."""
+    text = _AMOUNT.sub(lambda found: f"{int(found[0]):,}", printable(text))
+    return _YEARLESS.sub(lambda found: f"the year {1970 + int(found[0]) // _YEAR_MS}", text)
+
+
+_YEAR_MS = 31_556_952_000
+"""An average year of the calendar, in milliseconds."""
 _NEVER = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 """Times of a checkpoint, which are 0 until something was flushed."""
 
@@ -96,7 +117,9 @@ def _integer(key: str, value: int, local_time: bool) -> str:
         return instant(value, local_time=local_time)
     if key.endswith("_ms"):
         return span(value)
-    return size(value) if _is_size(key) else str(int(value))
+    if _is_size(key):
+        return size(value)
+    return f"{value:,}" if abs(value) > _PLAIN and _is_count(key) else str(int(value))
 
 
 def _other(key: str, value: Any, local_time: bool) -> str:
@@ -126,6 +149,11 @@ def _second(seconds: int, local_time: bool) -> tuple[str, str]:
 def is_time(key: str) -> bool:
     """Whether the column holds times, epoch milliseconds."""
     return _TIME_KEY.fullmatch(key) is not None
+
+
+@lru_cache(1024)
+def _is_count(key: str) -> bool:
+    return _COUNT_KEY.fullmatch(key) is not None
 
 
 @lru_cache(1024)

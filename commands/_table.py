@@ -1,9 +1,9 @@
 """Rows as a table that people read, streamed in pieces: widths come from the rows of a piece.
 
-An identifier or a number is never broken or cut. Where the columns do not fit the terminal, in this order: a column
-that is equal in all rows goes above the table, prose is broken at words, prose goes below its row, times and last
-columns follow it, each row becomes a block of ``key value`` lines. Where stdout is no terminal none of it happens: a
-row is a line.
+An identifier or a number is never broken or cut; one of few that fill most of the screen has a line of its own, and
+its row goes on below. Where the columns do not fit the terminal, in this order: a column that is equal in all rows goes
+above the table, prose is broken at words, prose goes below its row, times and last columns follow it, each row becomes
+a block of ``key value`` lines. Where stdout is no terminal none of it happens: a row is a line.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ GAP = "  "
 _INDENT = "    "
 _PROSE = 24
 """Cells that prose may shrink to before it goes below its row."""
+_MOST = 0.75
+"""Part of the screen beyond which an identifier, where most are shorter, has a line of its own."""
 _BESIDE = 2
 """Columns that a row has beside each other at least, or it is a block."""
 _PAYLOAD = ("body", "raw_body", "value")
@@ -33,11 +35,20 @@ _IDENTIFIERS = frozenset({"file", "group", "id", "journal", "key", "member", "na
 
 @dataclass(slots=True)
 class Column:
-    """One column of a piece: its key, cells across now and at least, alignment, whether it may be broken, its texts."""
+    """One column of a piece.
+
+    Attributes:
+        width, least: cells across, now and at least.
+        usual: cells across but for the few texts that fill most of the screen alone.
+        right: aligned to the right.
+        is_prose: its texts may be broken.
+        texts: one a row.
+    """
 
     key: str
     width: int
     least: int
+    usual: int
     right: bool
     is_prose: bool
     texts: list[str]
@@ -111,6 +122,9 @@ class Table:
             columns, above = wide if self._fits(wide) else columns, []
         else:
             above = self._hoist(columns, rows) if is_all and len(rows) > 1 else []
+        if not self._fits(columns):
+            for column in columns:
+                column.width = min(column.width, column.usual)
         for column in sorted(columns, key=lambda column: -column.width):
             spare = self._wide(columns) - self.screen.width
             if column.is_prose and self.screen.folds and spare > 0:
@@ -151,7 +165,13 @@ class Table:
         if is_prose:
             whole = () if key in _PAYLOAD else {word for text in texts for word in text.split(" ")}
             least = min(natural, max([name, _PROSE, *map(cells_of, whole)]))
-        return Column(key, natural, least, right, is_prose, texts)
+        usual = natural
+        most = int(self.screen.width * _MOST)
+        if not is_prose and not right and natural > most:
+            widths = sorted(map(cells_of, texts))
+            short = [width for width in widths if width <= most]
+            usual = max(name, short[-1]) if 2 * len(short) > len(widths) else natural
+        return Column(key, natural, least, usual, right, is_prose, texts)
 
     def _above(self, title: str, keys: Sequence[str], row: Row) -> Iterator[str]:
         if title:
@@ -180,6 +200,12 @@ class Table:
         columns = layout.columns
         cells = [self._folded(c.key, row.get(c.key), c.texts[number], c.width) for c in columns]
         styles = [_style_of(column.key, row.get(column.key)) for column in columns]
+        for place, column in enumerate(columns):
+            if self.screen.folds and cells_of(column.texts[number]) > column.width >= column.usual:
+                alone = ["" for _ in columns]
+                alone[place] = column.texts[number]
+                yield _beside(alone, columns, styles, self.screen)
+                cells[place] = []
         for line in zip_longest(*cells, fillvalue=""):
             if any(line):
                 yield _beside(line, columns, styles, self.screen)

@@ -36,7 +36,7 @@ from rmqctl.release import Release
 @max_body_option
 @as_release_option
 @as_found_option
-@output_option(columns=True)
+@output_option(tables=True)
 def command(
     store: StoreOptions,
     queue: QueueChoice,

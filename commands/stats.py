@@ -157,8 +157,12 @@ def _show(stats: Stats, out: Output, by: tuple[str, ...], failed: Mapping[str, s
                 out.text([f"\n{title}"])
                 out.show(rows)
         return
+    from rmqctl.pipeline.stats import HEADER
+
+    keys = [key for columns in stats.columns.values() for key in columns] + ["error"] * bool(failed)
+    header = list(dict.fromkeys(("kind", "by", *keys, *HEADER)))
     rows = [{"kind": "stats", **row} for found in groups.values() for row in found]
     if out.kind == "jsonl":
         rows += [{"kind": "duplicates", **row} for row in stats.duplicates]
         rows += [{"kind": "top_key", **row} for row in stats.top_keys]
-    out.show(rows)
+    out.show(rows, csv_columns=header)

@@ -71,6 +71,7 @@ class Section:
         title: a line above the table.
         is_optional: no table, not even its header, where there are no rows.
         is_fixed: the table stays as it is, whatever columns, order and number of rows are asked for.
+        is_part: the table is one of several that have columns of their own; its rows can be read again.
     """
 
     lines: Iterable[str] = ()
@@ -80,6 +81,7 @@ class Section:
     title: str = ""
     is_optional: bool = False
     is_fixed: bool = False
+    is_part: bool = False
     folds: bool = False
     notices: Iterable[Notice] = ()
 
@@ -94,6 +96,7 @@ class Answer:
         header: every key that a row may have, in order, which is what a CSV begins with; None: the keys of its rows.
         sections: what a terminal shows where that is more than one table of ``rows``.
         document: the one object that stands for the rows in the kinds of output in ``document_kinds``.
+        document_header: every key that the object may have, in order; None: those that it has.
         summary: the row that ends JSON lines.
         lines: the rows as JSON lines in large pieces, where that is faster.
         formatter: compiles a user's own format string (``%t %k %s``); raises ValueError for a bad one.
@@ -113,6 +116,7 @@ class Answer:
     sections: Callable[[], Iterable[Section]] | None = None
     document: Callable[[], Mapping[str, Any]] | None = None
     document_kinds: frozenset[str] = frozenset({"json"})
+    document_header: Sequence[str] | None = None
     summary: Callable[[], Row] | None = None
     lines: Callable[[], Iterable[bytes | memoryview]] | None = None
     formatter: Callable[[str], Callable[[Row], bytes]] | None = None

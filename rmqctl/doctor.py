@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rmqctl.answer import Answer, Row, Section
-from rmqctl.errors import RmqctlError, WrongUsage
+from rmqctl.errors import Refused, RmqctlError, WrongUsage
 from rmqctl.findings import Severity, find_kind
 from rmqctl.notices import BROKER, CAUSE, SAME_CAUSE, Notice, finding_notices, queue_of, typed
 from rmqctl.store import Store
@@ -56,7 +56,7 @@ def examine(store: Store, path: str, checked: Answer | None = None) -> Answer:
         answer.is_no = not _is_well(found)
 
     answer.make = make
-    answer.document = lambda: {key: value for key, value in found.items() if key != "notices"}
+    answer.document = lambda: {key: value for key, value in found.items() if key not in {"notices", "alike"}}
     answer.sections = lambda: _sections(found)
     return answer
 
@@ -67,11 +67,11 @@ def _look(store: Store, answer: Answer, checked: Answer | None) -> dict[str, Any
     document = about.document() if about.document is not None else {}
     checked = checked or store.verify(level=level_of(store), notes=False)
     checked.on_advance = answer.advance
-    worst, counts, notices = _findings(checked)
+    worst, alike, counts, notices = _findings(checked)
     summary = checked.summary() if checked.summary is not None else {}
     level = summary.get("level", level_of(store))
     start, unknown = _start(store, level, summary.get("start"))
-    repair = _repair(store) if worst and store.size <= PLANNED else None
+    repair, refused = _repair(store) if worst else (None, None)
     return {
         "kind": document.get("kind", store.kind),
         "path": store.root,
@@ -84,25 +84,29 @@ def _look(store: Store, answer: Answer, checked: Answer | None) -> dict[str, Any
         "worst": worst,
         "start": start,
         "repair": repair,
+        "refused": refused,
         "troubles": [*unknown, *_start_troubles(start), *_lags(store), *_hanging(store), *_room(store)],
         "notices": notices,
+        "alike": alike,
     }
 
 
-def _findings(checked: Answer) -> tuple[Row | None, Counter[str], list[Notice]]:
-    """Return the first of the worst findings, how many there are by severity, and notices of them."""
-    counts, worst = Counter[str](), dict[str, Row]()
+def _findings(checked: Answer) -> tuple[Row | None, int, Counter[str], list[Notice]]:
+    """Return the first of the worst findings, how many have its id, how many there are by severity, and notices."""
+    counts, ids, worst = Counter[str](), Counter[str](), dict[str, Row]()
 
     def rows() -> Iterator[Row]:
         for row in checked:
             if row["severity"] == Severity.NOTE:
                 continue
             counts[row["severity"]] += 1
+            ids[row["id"]] += 1
             worst.setdefault(row["severity"], row)
             yield row
 
     notices = list(finding_notices(rows(), ""))
-    return worst.get("error", worst.get("warning")), counts, notices
+    first = worst.get("error", worst.get("warning"))
+    return first, ids[first["id"]] if first else 0, counts, notices
 
 
 def _start(store: Store, level: str, foreseen: Row | None) -> tuple[dict[str, Any], list[Row]]:
@@ -137,24 +141,24 @@ def _start(store: Store, level: str, foreseen: Row | None) -> tuple[dict[str, An
     }, []
 
 
-def _repair(store: Store) -> dict[str, Any] | None:
-    """What `repair` would do: the summary of its plan; None where there can be none."""
+def _repair(store: Store) -> tuple[dict[str, Any] | None, str | None]:
+    """What `repair` would do, the summary of its plan; None where it is not made, then why it is refused, if it is."""
     try:
         with store.repair() as planned:
+            if store.size > PLANNED:
+                return None, None
             planned.prepare()
             summary = planned.summary() if planned.summary is not None else {}
             steps = [] if planned.plan is None else planned.plan.steps
             refusal, harm = planned.refusal and str(planned.refusal), summary.get("refusal") or summary.get("unknown")
+    except Refused as error:
+        return None, str(error)
     except RmqctlError:
-        return None
+        return None, None
     known = {key: summary.get(key) for key in ("steps", "left", "loses", "loses_by_topic", "before", "after")}
     known["remaining"] = Counter(row["id"] for row in summary.get("remaining", ()))
-    return {
-        **known,
-        "refusal": refusal,
-        "harm": harm,
-        "gone": max(sum(step.loses for step in steps) - (known["loses"] or 0), 0),
-    }
+    gone = max(sum(step.loses for step in steps) - (known["loses"] or 0), 0)
+    return {**known, "refusal": refusal, "harm": harm, "gone": gone}, None
 
 
 def _start_troubles(start: Row) -> Iterator[Row]:
@@ -256,8 +260,9 @@ def _is_well(found: Row) -> bool:
 def _next(found: Row, path: str) -> list[str]:
     """Return commands that may be typed next, those that only look before those that plan; none of them writes."""
     wanted = [trouble["command"] for trouble in found["troubles"] if trouble["command"]]
+    is_helpless = _is_helpless(found)
     verbs = [
-        *(["repair"] if found["worst"] and not _is_helpless(found["repair"]) else []),
+        *(["repair"] if found["worst"] and (not is_helpless or (found["repair"] or {}).get("steps")) else []),
         *(["recover"] if not found["start"]["harmless"] else []),
         *wanted,
     ]
@@ -265,13 +270,16 @@ def _next(found: Row, path: str) -> list[str]:
         verbs.append("verify")
     commands = [typed(*verb.split(), path) for verb in dict.fromkeys(verbs)]
     if found["worst"]:  # first where no plan does anything about it: it says what else does
-        commands.insert(0 if _is_helpless(found["repair"]) else len(commands), typed("explain", found["worst"]["id"]))
+        commands.insert(0 if is_helpless else len(commands), typed("explain", found["worst"]["id"]))
     return commands[:_COMMANDS]
 
 
-def _is_helpless(plan: Row | None) -> bool:
-    """Whether a plan was made and changes nothing."""
-    return plan is not None and not plan["steps"] and not plan["refusal"]
+def _is_helpless(found: Row) -> bool:
+    """Whether a plan is refused, or was made and leaves all findings of the worst kind as they are."""
+    plan = found["repair"]
+    if plan is None or plan["refusal"]:
+        return found["refused"] is not None
+    return not plan["steps"] or plan["remaining"][found["worst"]["id"]] >= found["alike"] > 0
 
 
 # --- on a terminal --------------------------------------------------------------------------------------
@@ -293,7 +301,7 @@ def _sections(found: Row) -> Iterator[Section]:
     costs = [trouble for trouble in found["troubles"] if trouble["id"] in _COSTS and trouble["id"] not in said]
     first = list(_short(notices[0], start, found["worst"]["file"], named="start" not in said)) if notices else []
     first += [trouble["message"] for trouble in costs] or list(_harmless(start))
-    first += _repaired(found["repair"])
+    first += [f"No plan is made: {found['refused']}"] if found["refused"] else _repaired(found["repair"])
     yield Section(lines=[headline, *(f"  {line}" for line in first)], folds=True)
     commands: list[str] = found["next"]
     if commands:

@@ -60,6 +60,14 @@ def counted(counts: Row, said: Iterable[tuple[str, str, str, str]]) -> Iterator[
             yield f"  {counts[name]:,} {one if counts[name] == 1 else many} {what}"
 
 
+def first_lines(lines: Sequence[str], *, every: bool, most: int = 3) -> Iterator[str]:
+    """Yield indented lines, the first ones and how many more there are, or every one."""
+    shown = lines if every or len(lines) <= most + 1 else lines[:most]
+    yield from (f"  {line}" for line in shown)
+    if len(shown) < len(lines):
+        yield f"  and {len(lines) - len(shown):,} more (--all)"
+
+
 def what_a_start_leaves(root: str, *, removes: bool) -> str:
     """Return what `recover` does not say of a store, after what a start removes, if it removes anything."""
     if not removes:

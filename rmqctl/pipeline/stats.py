@@ -212,6 +212,8 @@ def _unpacked(values: pa.ChunkedArray) -> list[pa.Table]:
 Row = dict[str, Any]
 
 PERCENTILES = (50, 90, 99, 99.9)
+_MEASURES = ((SIZE, ""), (LATENCY, "_ms"))
+"""What has percentiles, with the end of their names."""
 TOP_KEYS = 20
 _MOST_SHARES = 1 << 14
 
@@ -360,10 +362,18 @@ def _row(by: str, columns: tuple[str, ...], row: Row) -> Row:
         found[name] = row[name] or 0
     found["compression_ratio"] = round((row["body_bytes_decompressed"] or 0) / stored, 3) if stored else None
     found["bad_crc"] = row["bad_crc"] or 0
-    for measure, unit in ((SIZE, ""), (LATENCY, "_ms")):
+    for measure, unit in _MEASURES:
         for point, value in zip(PERCENTILES, row[measure] or [None] * len(PERCENTILES), strict=True):
             found[f"{measure}_p{point:g}{unit}".replace(".", "_")] = None if value is None else round(value)
     return found
+
+
+HEADER = (
+    *("messages", "records", "bytes", "body_bytes", "body_bytes_decompressed", "compression_ratio", "bad_crc"),
+    *(f"{measure}_p{point:g}{unit}".replace(".", "_") for measure, unit in _MEASURES for point in PERCENTILES),
+    *(f"{measure}_histogram{unit}" for measure, unit in _MEASURES),
+)
+"""Every figure that a row may have, in order; what it is grouped by stands before them."""
 
 
 def _milliseconds(moment: Any) -> int | None:

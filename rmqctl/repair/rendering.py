@@ -105,11 +105,12 @@ def created_size(edit: Create) -> int:
 
 
 def edits_text(step: Step) -> str:
-    """All edits of a step in a few words; those of a kind in one file are counted."""
+    """All edits of a step in a few words; those of a kind in one file are counted; "" where the step is named so."""
     groups: dict[tuple[type[Edit], str], list[Edit]] = {}
     for edit in step.edits:
         groups.setdefault((type(edit), edit.file), []).append(edit)
-    return "; ".join(_group_text(step, edits) for edits in groups.values())
+    text = "; ".join(_group_text(step, edits) for edits in groups.values())
+    return "" if step.what.partition(":")[0] == text else text
 
 
 def _group_text(step: Step, edits: list[Edit]) -> str:
@@ -144,13 +145,13 @@ def plan_notices(plan: Plan, *, every: bool = False, verbose: bool = False) -> I
 
 def _one_step(number: int, step: Step, verbose: bool) -> Notice:
     what = f"{step.file}: {step.what}" if step.about else step.what
-    lines = [what, *([edits_text(step)] if step.edits else []), *_evidence(step, verbose), *_given_up([step])]
+    lines = [what, *filter(None, [edits_text(step)]), *_evidence(step, verbose), *_given_up([step])]
     return Notice(f"step {number}" if step.edits else "left", step.id, step.about or step.file, lines)
 
 
 def _many_steps(steps: Sequence[tuple[int, Step]], verbose: bool) -> Notice:
     shown = steps if len(steps) <= PLACES + 1 else steps[:PLACES]
-    lines = [f"{step.file}: {step.what}" + (f"; {edits_text(step)}" if step.edits else "") for _, step in shown]
+    lines = ["; ".join(filter(None, (f"{step.file}: {step.what}", edits_text(step)))) for _, step in shown]
     if len(shown) < len(steps):
         lines.append(f"and {len(steps) - len(shown):,} more like it (--all)")
     lines += [*_evidence(steps[0][1], verbose), *_given_up([step for _, step in steps])]

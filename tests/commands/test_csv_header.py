@@ -94,3 +94,60 @@ def test_one_object_has_no_columns(rmqctl: Rmqctl) -> None:
     refused = rmqctl("info", golden.pristine("5.5.0-crash"), "--columns", "kind")
     assert refused.exit_code == 2
     assert "chooses in a table; with -o table this is one object" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("4.3.1-clean", ["metadata"]),
+        ("4.3.1-clean", ["elect", str(golden.pristine("4.3.1-crash"))]),
+        ("4.3.1-clean", ["query-offset", "txn-a/0", "0"]),
+        ("5.5.0-crash", ["query-offset", "LabOrders/0", "0"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else value,
+)
+@pytest.mark.parametrize("option", ["--columns", "--sort"])
+def test_a_column_that_is_none_prints_nothing_but_the_refusal(
+    name: str, words: list[str], option: str, rmqctl: Rmqctl
+) -> None:
+    refused = rmqctl(words[0], golden.pristine(name), *words[1:], option, "topik")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "'topik' is no column here" in refused.stderr
+
+
+def test_of_several_tables_those_are_shown_that_have_a_wanted_column(rmqctl: Rmqctl) -> None:
+    words = ("metadata", golden.pristine("4.3.1-clean"), "--columns", "topic,leader", "--sort=-topic", "-n", "2")
+    text = rmqctl(*words).stdout
+    assert text.startswith("metadata up to offset ")
+    assert [line for line in text.splitlines() if line.endswith(":")] == ["topics:", "partitions:"]
+    assert text.count("z-zstd") == 3, "once as a topic, twice as a partition"
+
+
+@pytest.mark.parametrize(
+    ("name", "verb", "more"),
+    [
+        ("4.3.1-clean", ["metadata"], ["--at", "2020-01-01"]),
+        ("4.3.1-clean", ["stats"], ["--topic", "no-such"]),
+        ("5.5.0-crash", ["stats"], ["--topic", "no-such"]),
+        ("5.5.0-crash", ["stats"], ["--by", "hour"]),
+        ("5.5.0-crash", ["recover"], ["--as-release", "4.9.8"]),
+    ],
+)
+def test_answers_of_several_shapes_have_one_header(name: str, verb: list[str], more: list[str], rmqctl: Rmqctl) -> None:
+    root = golden.pristine(name)
+    whole = csv.DictReader(StringIO(rmqctl(*verb, root, "-o", "csv").stdout))
+    some = rmqctl(*verb, root, *more, "-o", "csv").stdout.splitlines()[0]
+    assert some.split(",") == list(whole.fieldnames or ())
+    rows = [json.loads(line) for line in rmqctl(*verb, root, "-o", "jsonl").stdout.splitlines()]
+    of_rows = {key for row in rows if row.get("kind") not in {"duplicates", "top_key"} for key in row}
+    assert of_rows <= set(whole.fieldnames or ())
+
+
+@pytest.mark.parametrize("leader", [[], ["--leader", str(golden.pristine("4.3.1-crash"))]], ids=["alone", "leader"])
+def test_a_start_of_a_log_directory_has_its_header(leader: list[str], rmqctl: Rmqctl) -> None:
+    words = ("recover", golden.pristine("4.3.1-clean"), *leader)
+    shown = csv.DictReader(StringIO(rmqctl(*words, "-o", "csv").stdout))
+    assert {"stray", "hidden"} <= set(shown.fieldnames or ())
+    rows = [json.loads(line) for line in rmqctl(*words, "-o", "jsonl").stdout.splitlines()]
+    kinds = {"summary"}
+    assert {key for row in rows if row.get("kind") not in kinds for key in row} <= set(shown.fieldnames or ())

@@ -23,7 +23,7 @@ FACTS: dict[str, tuple[str, ...]] = {
     "R2": ("commitlog/00000000000000655360: A file has no bytes", "Before 5.1.3 an empty last file stops the broker"),
     "R3": ("LabOrders/1, offset 50", "46 records", "keeps from its consumers 26 messages: LabOrders 26", "numbers 20 "),
     "R5": ("will not start: neither config/delayOffset.json nor its .bak", "A repair gives up nothing"),
-    "R6": ("2 places in 2 files: An index file is shorter", "0 bytes, 22040 expected", "loses nothing"),
+    "R6": ("2 places in 2 files: An index file is shorter", "0 bytes, 22,040 expected", "loses nothing"),
     "R7": ("Units point beyond the end of the log", "the log ends at 330182", "another replica may have them"),
     "R8": ("Bytes in the middle of the log", "A repair alone gives up 14: LabOrders 14; --from REPLICA"),
     "R9": ("LabLog 1, LabOrders 1: A consumer group's offset is", "647260483", "ends at 138"),
@@ -35,9 +35,13 @@ FACTS: dict[str, tuple[str, ...]] = {
     "K9": ("The broker will not start: snapshot __cluster_metadata-0/00000000000000000392-0000000002.checkpoint",
            "(0 bytes)", "A repair mends all of it and gives up nothing"),
     "K11": ("plain-none-0: The topic id of a partition is not that", "PpAdk7k-TC6ipwdJ-ngB5Q", "rT1tPNESSWOy5GiTEFCgtA",
-            "keeps from its consumers 14 records"),
+            "keeps from its consumers 14 records", "directory.topic-id 1 would be left"),
+    "K2": ("clicks-0: Records are stamped later than the year 9999", "250 records from offset 150",
+           "at most the year 58692", "Retention by time ends at the segment", "A repair can do nothing"),
 }  # fmt: skip
 """What the first lines say, written by hand from what is known of each incident."""
+NEXT = {"K2": "explain batch.future-time", "K4": "transactions {}", "K11": "explain directory.topic-id"}
+"""What comes next where that is not a plan of `repair`: it would leave what is wrong as it is."""
 FIRST = 8
 """Lines of 80 columns that people read first."""
 
@@ -55,13 +59,36 @@ def test_the_first_lines_say_what_is_wrong_what_it_costs_and_what_to_type(
     assert len(first) <= FIRST
     said = re.sub(r"\s+", " ", " ".join(first))
     assert [fact for fact in FACTS[incident] if fact not in said] == []
-    assert first[-1] == f"Next: rmqctl {'transactions' if incident == 'K4' else 'repair'} {root}"
+    assert first[-1] == f"Next: rmqctl {NEXT.get(incident, 'repair {}').format(root)}"
     commands = json.loads(rmqctl("doctor", root, "-o", "json").stdout)["next"]
     assert 1 <= len(commands) <= 5
     printed = [line[6:] for line in lines if line[6:].startswith("rmqctl ")]
     assert printed == commands
     for command in commands:
         assert rmqctl(*shlex.split(command)[1:]).exit_code in {0, 1}
+
+
+def test_directories_of_two_clusters_are_named_and_no_plan_is_offered(
+    rmqctl: Rmqctl, golden: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    first = golden("3.9.2-clean")
+    second = tmp_path / "second"
+    second.mkdir()
+    (first / "z-lz4-0").rename(second / "z-lz4-0")
+    meta = (first / "meta.properties").read_text()
+    meta = meta.replace("AbCdEfGhQxSTU-V_wXyZ01", "ZZZZEfGhQxSTU-V_wXyZ99").replace("directory.id=1", "directory.id=2")
+    (second / "meta.properties").write_text(meta)
+    told = rmqctl(f"{first},{second}")
+    assert told.exit_code == 1
+    lines = told.stdout.splitlines()
+    top = lines[: lines.index("")]
+    said = " ".join(" ".join(top).split())
+    assert said.startswith("The broker will not start: ")
+    assert "cluster.id ZZZZEfGhQxSTU-V_wXyZ99, in the meta.properties of" in said
+    assert "it is AbCdEfGhQxSTU-V_wXyZ01" in said
+    assert top[-1] == "Next: rmqctl explain directory.meta-properties"
+    assert not [line for line in lines if "rmqctl repair" in line]
 
 
 def test_a_sound_store_ends_with_0(rmqctl: Rmqctl, golden: Callable[[str], Path]) -> None:

@@ -22,7 +22,7 @@ from rich.cells import cell_len
 from commands import _progress
 from commands._answer import write
 from commands._app import Output
-from commands._cells import cell, instant, printable, size
+from commands._cells import cell, instant, printable, said, size
 from commands._guard import complain
 from commands._interactive import Choices, _total
 from commands._json import encode
@@ -500,3 +500,34 @@ def test_sentences_of_a_section_are_broken_where_the_terminal_ends(
     *folded, whole = capsysbinary.readouterr().out.decode().splitlines()
     assert " ".join(folded) == sentence and max(map(len, folded)) <= width
     assert whole == "x" * 200
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_one_long_name_among_others_does_not_make_blocks_of_all_rows(
+    width: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    names = ["plain", "订单主题-上海", "esc\x1b[31mred", "L" * 127, "Orders"]
+    rows = [{"topic": name, "messages": 20_000 + n, "max_offset": 20_000 + n} for n, name in enumerate(names)]
+    Output("table").show(rows)
+    lines = capfd.readouterr().out.splitlines()
+    assert [line for line in lines if cell_len(line) > width] == ["L" * 127]
+    at = lines.index("L" * 127)
+    assert lines[at + 1].split() == ["20,003", "20003"]
+    assert len(lines) == 2 + len(names) + 1 + (lines[0].split()[0] != "topic")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("commitlog/00000000000000524288 has 135168 bytes, not 131072", "has 135,168 bytes, not 131,072"),
+        ("1310720 empty slots follow 0 entries", "1,310,720 empty slots follow 0 entries"),
+        ("the first points to 437541, but the log ends at 330182", "points to 437541, but the log ends at 330182"),
+        ("stored CRC 3860620991, computed 1", "CRC 3860620991, computed 1"),
+        ("offset 262144 records", "offset 262144 records"),
+        ("stamped after the year 9999, at most 1790000000399000", "at most the year 58692"),
+        ("a\x1b[31m 22040 expected", r"a\x1b[31m 22,040 expected"),
+    ],
+)
+def test_amounts_in_sentences_have_separators_and_places_have_none(text: str, shown: str) -> None:
+    assert said(text).endswith(shown)

@@ -54,6 +54,17 @@ PARTS: dict[str, tuple[str, ...]] = {
 }
 """Parts of an image in the order shown, with the columns that fit a terminal."""
 
+HEADER = """
+    kind offset epoch timestamp snapshot leader kraft_version next_producer_id zk_migration_state
+    unfinished_transaction name level node_id directory_id endpoints incarnation_id features broker_epoch fenced
+    in_controlled_shutdown rack directory_ids cordoned_directory_ids topic topic_id partitions partition leader_epoch
+    partition_epoch replicas isr adding_replicas removing_replicas eligible_leader_replicas last_known_elr
+    leader_recovery_state resource key value id resource_type resource_name pattern_type principal host operation
+    permission entity user mechanism iterations token_id owner requester renewers issue_timestamp max_timestamp
+    expiration_timestamp file message
+"""
+"""Every key that a row of an image may have, in order."""
+
 _SINGULAR = {
     "features": "feature",
     "voters": "voter",

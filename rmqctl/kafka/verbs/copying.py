@@ -19,7 +19,7 @@ from rmqctl.kafka.salvage.gather import Source, Wanted
 from rmqctl.kafka.salvage.salvage import SalvageOptions, Saved, check_target
 from rmqctl.kafka.salvage.salvage import salvage as salvaged
 from rmqctl.kafka.state.replicas import Replicas, release_shown
-from rmqctl.text import counted, number_of
+from rmqctl.text import counted, first_lines, number_of
 from rmqctl.verification import show_comparison, show_unread, verdict
 
 _LAST_WITH_BOTH = COMPARED[1]
@@ -62,14 +62,17 @@ def salvage(
         partitions = [partition.row() for partition in saved.partitions]
         answer.rows, answer.summary = rows, saved.summary
         answer.document = lambda: {"summary": saved.summary(), "partitions": partitions, "unreadable": rows}
-        answer.sections = lambda: [show_unread(answer), Section(lines=_saved_sentences(saved), folds=True)]
+        answer.sections = lambda: [
+            show_unread(answer),
+            Section(lines=_saved_sentences(saved, every=answer.every), folds=True),
+        ]
         answer.is_no = bool(saved.unreadable or saved.holes or saved.left_out)
 
     answer.make = make
     return answer
 
 
-def _saved_sentences(saved: Saved) -> Iterator[str]:
+def _saved_sentences(saved: Saved, *, every: bool) -> Iterator[str]:
     s = saved.summary()
     yield (
         f"{number_of(s['records'], 'record')}, {s['bytes']:,} bytes of {number_of(s['partitions'], 'partition')} "
@@ -85,8 +88,11 @@ def _saved_sentences(saved: Saved) -> Iterator[str]:
             ("superseded", "record was", "records were", "left out, overwritten by a leader of a later epoch"),
         ),
     )
-    for hole in s["holes"]:
-        yield f"  {hole['topic']}-{hole['partition']}: offsets {hole['from']:,} to {hole['to']:,} are missing"
+    missing = [
+        f"{hole['topic']}-{hole['partition']}: offsets {hole['from']:,} to {hole['to']:,} are missing"
+        for hole in s["holes"]
+    ]
+    yield from first_lines(missing, every=every)
     if s["open_transactions"]:
         count = len(s["open_transactions"])
         yield f"  {number_of(count, 'transaction')} without an end: readers of committed records wait there"

@@ -18,7 +18,7 @@ from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
 from rmqctl.kafka.directory.releases import metadata_version_name, release_range
 from rmqctl.kafka.loading.checkpoints import read_text
 from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image
-from rmqctl.kafka.state.metadata_rows import PARTS, image_document, image_rows
+from rmqctl.kafka.state.metadata_rows import HEADER, PARTS, image_document, image_rows
 from rmqctl.kafka.state.partition_state import PartitionLog, first_timestamp
 from rmqctl.kafka.state.past import image_before, reach_of
 from rmqctl.kafka.state.replicas import Replicas, facts, meta_properties
@@ -129,7 +129,7 @@ def metadata(replicas: Replicas, asked: questions.Metadata) -> Answer:
     Raises:
         NotAStore: no metadata log is here.
     """
-    at, time, answer = asked.offset, asked.time, begin(replicas, Answer())
+    at, time, answer = asked.offset, asked.time, begin(replicas, Answer(header=HEADER.split()))
     if time is not None and _is_of_snapshot(replicas):
         raise WrongUsage("--at", "asks for a time of the metadata log, and PATH is one snapshot; give its directory.")
     if time is not None:
@@ -207,4 +207,4 @@ def _sections(image: MetadataImage) -> Iterator[Section]:
     yield Section(lines=[f"{end}, {start}"])
     for name, columns in PARTS.items():
         if document[name]:
-            yield Section(lines=["", f"{name.replace('_', ' ')}:"], rows=document[name], columns=columns)
+            yield Section(lines=["", f"{name.replace('_', ' ')}:"], rows=document[name], columns=columns, is_part=True)

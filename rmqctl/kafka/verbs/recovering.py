@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl import questions
 from rmqctl.answer import Answer, Proposal, Row, Section
+from rmqctl.findings import header_of
 from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.directory.releases import COMPARED, NEWEST
 from rmqctl.kafka.recovery.losses import lost_blocks
@@ -49,7 +50,9 @@ def recover(
         found = replay(replicas, asked.as_release or release_shown(replicas), settings)
         answer.is_no = answer.is_no_after = not found.is_harmless
         if asked.list_lost:
-            answer.rows = lost_rows(found)
+            from rmqctl.kafka.dump.dumping import BATCH_KEYS
+
+            answer.rows, answer.header = lost_rows(found), header_of(BATCH_KEYS, damage=True)
         else:
             show(found, replicas.place.root, answer)
         if asked.wants_plan:
@@ -114,6 +117,7 @@ def _add_leader(follower: Disk, leader: Disk, answer: Proposal) -> None:
         yield Section(rows=table, columns=_FOLLOWING, title="Partitions as followers", is_optional=True)
 
     answer.rows = chain(answer.rows, ({"kind": "following", **row} for row in rows))
+    answer.header = header_of(_HEADER, _FOLLOWING_KEYS)
     answer.document = lambda: {**(before() if before is not None else {}), "leader": total}
     answer.sections = shown
     is_no = lost > 0 or leader.error is not None or any(one.unknown_epoch >= 0 for one in found.values())
@@ -147,12 +151,18 @@ def _complaints(before: Replicas, release: Release, settings: Mapping[str, str])
     return [f"a {release} broker would still change {number_of(count, 'file')}"] if count else []
 
 
+_HEADER = """
+    partition log_start_offset log_end_offset segments recovered_segments stopped_by deleted_files created_files
+    changed_files lost stray hidden
+"""
+_FOLLOWING_KEYS = "kind leader_log_end_offset steps cut_to cut unknown_epoch"
+"""What the rows of partitions that follow a leader have beside these."""
 _COLUMNS = ("partition", "log_start_offset", "log_end_offset", "segments", "recovered", "changes", "lost_records")
 
 
 def show(found: Recovery, root: str, answer: Answer) -> None:
     """Let an answer show what a start does to the log directories of a root."""
-    answer.rows = (partition_row(partition) for partition in found.partitions)
+    answer.rows, answer.header = (partition_row(partition) for partition in found.partitions), _HEADER.split()
     answer.sections = lambda: _sections(found, root, every=answer.every)
     answer.document = lambda: document(found)
     answer.summary = lambda: {"kind": "summary", **summary(found)}

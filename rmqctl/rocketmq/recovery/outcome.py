@@ -231,6 +231,13 @@ def _some(names: Sequence[str]) -> str:
 Row = dict[str, Any]
 
 
+HEADER = """
+    release mode starts error log stopped_by scan deleted_files cut_files index_deleted lost undispatched waits
+    renumbered unknown_topics second_start unread redispatched databases queues
+"""
+"""Every key that the object may have, in order."""
+
+
 def document(found: Recovery) -> Row:
     """Return the object of ``recover -o json``: sizes in bytes, offsets of queues in messages."""
     return {

@@ -10,7 +10,7 @@ from rmqctl import election, questions
 from rmqctl.answer import Answer, Section
 from rmqctl.rocketmq.diff.driver import Diff, DiffOptions, Side
 from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.text import counted, number_of
+from rmqctl.text import counted, first_lines, number_of
 from rmqctl.verification import show_comparison, show_unread, verdict
 
 if TYPE_CHECKING:
@@ -46,14 +46,17 @@ def salvage(stores: Sequence[RocketMQStore], asked: questions.Salvage) -> Answer
         rows = [{**finding.row(), "source": saved.sources[number][0]} for number, finding in saved.unreadable]
         answer.rows, answer.summary = rows, saved.summary
         answer.document = lambda: {"summary": saved.summary(), "unreadable": rows}
-        answer.sections = lambda: [show_unread(answer), Section(lines=_salvaged_sentences(saved), folds=True)]
+        answer.sections = lambda: [
+            show_unread(answer),
+            Section(lines=_salvaged_sentences(saved, every=answer.every), folds=True),
+        ]
         answer.is_no = bool(saved.unreadable or saved.written.holes)
 
     answer.make = make
     return answer
 
 
-def _salvaged_sentences(saved: Salvaged) -> Iterator[str]:
+def _salvaged_sentences(saved: Salvaged, *, every: bool) -> Iterator[str]:
     s = saved.summary()
     yield f"{number_of(s['messages'], 'message')}, {s['bytes']:,} bytes written to {s['into']}"
     yield from counted(
@@ -67,8 +70,11 @@ def _salvaged_sentences(saved: Salvaged) -> Iterator[str]:
             ("stale", "message comes", "messages come", "from after the end of the log"),
         ),
     )
-    for hole in s["holes"]:
-        yield f"  {hole['topic']}/{hole['queue_id']}: offsets {hole['from']:,} to {hole['to']:,} are missing"
+    missing = [
+        f"{hole['topic']}/{hole['queue_id']}: offsets {hole['from']:,} to {hole['to']:,} are missing"
+        for hole in s["holes"]
+    ]
+    yield from first_lines(missing, every=every)
     for what in s["offsets"]:
         yield f"  {what}"
     yield from saved.books.lines()

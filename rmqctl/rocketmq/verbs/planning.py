@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl import questions
 from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
+from rmqctl.findings import header_of
 from rmqctl.parallel import most_processes, processes_for
 from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
 from rmqctl.text import number_of, what_a_start_leaves
@@ -75,13 +76,15 @@ def recover(store: RocketMQStore, asked: questions.Recover, answer: Proposal) ->
         found = replay(store, asked.as_release, index=asked.wants_plan, databases=True, processes=shared)
         answer.is_no = not found.is_harmless
         if asked.list_lost:
-            answer.rows = outcome.lost_rows(found)
+            from rmqctl.rocketmq.verbs.common import MESSAGE_KEYS
+
+            answer.rows, answer.header = outcome.lost_rows(found), header_of(MESSAGE_KEYS, damage=True)
         elif asked.wants_plan:
             _plan_recovery(store, found, answer, staged)
         else:
             below = [what_a_start_leaves(store.root, removes=found.removes)] if found.starts else []
             answer.document = lambda: outcome.document(found)
-            answer.document_kinds = frozenset({"json", "jsonl", "csv"})
+            answer.document_kinds, answer.document_header = frozenset({"json", "jsonl", "csv"}), outcome.HEADER.split()
             answer.rows = outcome.queue_rows(found)
             answer.sections = lambda: _after_a_start(found, below, every=answer.every)
 
