@@ -31,6 +31,8 @@ _SHOWN = 3
 """Further kinds of damage that stand in a line each; the others are counted."""
 _COMMANDS = 5
 _CLAUSE_END = re.compile("[,:;] ")
+_INNER = {"notices", "alike", "refused"}
+"""What is found for people only, and stands in no document."""
 _LITTLE = 0.05
 """Part of a disk below which free room is a warning."""
 
@@ -56,7 +58,7 @@ def examine(store: Store, path: str, checked: Answer | None = None) -> Answer:
         answer.is_no = not _is_well(found)
 
     answer.make = make
-    answer.document = lambda: {key: value for key, value in found.items() if key not in {"notices", "alike"}}
+    answer.document = lambda: {key: value for key, value in found.items() if key not in _INNER}
     answer.sections = lambda: _sections(found)
     return answer
 
