@@ -359,8 +359,8 @@ def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None
 
     Args:
         sums: makes the table of sums over all stores.
-        shown: columns on a terminal of what is looked for: one store that has it is enough for a "yes", and what others
-            say that have none is left out.
+        shown: columns on a terminal of what is looked for: one store that has it is enough for a "yes", and that others
+            found nothing is left out.
     """
     answer = Answer(remarks=list(fleet.remarks))
     kept: list[Row] = []
@@ -368,13 +368,13 @@ def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None
 
     def named(member: Member, own: Answer) -> Iterator[Row]:
         columns.extend(name for name in own.columns or () if name not in columns)
-        before, remarks = len(kept), list(own.remarks)
+        before, remarks = len(kept), len(own.remarks)
         for row in own:
             kept.append(row)
             columns.extend(name for name in shown if name in row and name not in columns)
             yield {**member.head, **row}
-        if shown and len(kept) == before:
-            own.remarks[:] = remarks
+        if shown and len(kept) == before and len(own.remarks) > remarks:
+            own.remarks.pop()  # that nothing was found, the last one; what was damaged on the way stays
 
     def rows() -> Iterator[Row]:
         unread = 0
