@@ -142,6 +142,8 @@ def command(
         message("a broker holds the lock of this store: what it is still writing is left for the next export")
     manifest = _run(export, cluster, output, is_here=is_local(engine, opened.size if has_spark() else 0))
     say_unreadable(unreadable([tables]))
+    for sentence in export.read.remarks(tables.names[0]):
+        message(sentence)
     _show(manifest, export, out)
 
 

@@ -51,7 +51,8 @@ def command(
 ) -> None:
     """Ask a store in SQL. Of RocketMQ: messages, queue_units, index_entries, findings, topics, consumer_offsets.
 
-    Of Kafka the tables are records, batches, findings, topics, consumer_offsets and transactions. Several PATHs, a
+    Of Kafka the tables are records, batches, findings, topics, consumer_offsets and transactions; of both, reading says
+    what was read of the log. Several PATHs, a
     pattern in quotes or @inventory.toml are one set of tables, whose rows have cluster and store first; stores has a
     row a store, also where it cannot be read. As NAME=PATH, which may be a pattern, too, the tables are NAME_messages
     and so on. Without a query a prompt takes them line by line; a query ends with `;`. Times are timestamps in
@@ -90,6 +91,7 @@ class _Engines(ExitStack):
         use_local = is_local(engine, size) and not (self._falls_back and not is_installed() and has_spark())
         self._local = LocalQueries(stores) if use_local else None
         self._spark: SparkQueries | None = None
+        self._said: set[str] = set()
 
     @property
     def names(self) -> list[str]:
@@ -103,6 +105,11 @@ class _Engines(ExitStack):
         finally:
             for queries in (self._local, self._spark):
                 say_unreadable(queries.unreadable if queries is not None else {})
+                read = queries.read if queries is not None else None
+                for sentence in read.losses("rows") if read is not None else ():
+                    if sentence not in self._said:
+                        self._said.add(sentence)
+                        message(sentence)
 
     def _run(self, text: str) -> int:
         from rmqctl.pipeline.mounted import NotForLocalEngine

@@ -107,6 +107,8 @@ def command(
             with working(spark, f"stats of {store.path}", size):
                 stats = collect(spark, tables, keys=not no_keys)
             _show(stats, out, by, unreadable([tables]))  # before Spark is stopped, which takes a second
+    for sentence in stats.read.remarks(tables.names[0]) if stats.read is not None else ():
+        message(sentence)
     if html is not None:
         from rmqctl.pipeline.stats_page import About, page
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -302,28 +303,127 @@ def _put(arrays: list[memoryview], memory: mmap, begin: int) -> list[tuple[int, 
     return places
 
 
-# --- how much of a log tasks have gone through ----------------------------------------------------------
+# --- what tasks have gone through of a log, and what became of it ---------------------------------------
 
 
 @dataclass(slots=True)
 class Tally:
-    """Messages, and bytes of log."""
+    """What was read of a log, and what of it was not given, and why.
+
+    Readers of tables note all of it, so that records are those that were given and those passed over, and bytes of a
+    log those that were read and those left out. Other work on logs notes records and bytes alone.
+
+    Attributes:
+        messages: records that were looked at; of Kafka's batches that were not decoded, as many as they state.
+        bytes: of log that were read.
+        given: records that passed all filters.
+        passed_over: records that did not, by reason.
+        left_out: bytes of log that nobody read, by reason.
+        damaged: bytes that were read and should hold records, and do not.
+    """
 
     messages: int = 0
     bytes: int = 0
+    given: int = 0
+    passed_over: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    damaged: int = 0
+
+    def plus(self, other: Tally, sign: int = 1) -> Tally:
+        """Return the sum of two."""
+        made = Tally()
+        for name in _NUMBERS:
+            setattr(made, name, getattr(self, name) + sign * getattr(other, name))
+        for name in _BY_REASON:
+            ours, theirs = getattr(self, name), getattr(other, name)
+            sums = {reason: ours.get(reason, 0) + sign * theirs.get(reason, 0) for reason in sorted({*ours, *theirs})}
+            setattr(made, name, {reason: count for reason, count in sums.items() if count})
+        return made
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {_IN_JSON.get(name, name): getattr(self, name) for name in Tally.__slots__}
+
+    def remarks(self, noun: str) -> list[str]:
+        """Return what was not given, in sentences for people; none where all was.
+
+        Args:
+            noun: what records are called, such as ``messages``.
+        """
+        found = []
+        passed = [f"{count:,} by {reason}" for reason, count in self.passed_over.items()]
+        if passed:
+            passed_over = ", ".join(passed)
+            found.append(
+                f"{self.given:,} of {self.messages:,} {noun} that were read are in it; left out: {passed_over}"
+            )
+        left = [f"{size:,} by {reason}" for reason, size in self.left_out.items()]
+        if left:
+            found.append(f"{self.bytes:,} bytes of the log were read; left out: {', '.join(left)}")
+        return [*found, *self.losses(noun)]
+
+    def losses(self, noun: str) -> list[str]:
+        """Return what is not there and should be, in sentences for people."""
+        lost = [(self.damaged, "are damaged"), (self.left_out.get("unreadable", 0), "cannot be read")]
+        return [
+            f"{size:,} bytes of the log {what}: {noun} in them are missing here; `rmqctl verify` says which"
+            for size, what in lost
+            if size
+        ]
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Tally:
+        """Return what :meth:`document` gave.
+
+        Raises:
+            KeyError: something is missing.
+        """
+        return cls(**{name: document[_IN_JSON.get(name, name)] for name in cls.__slots__})
 
 
-_here = Tally()  # of this process since the last call of taken()
+_NUMBERS, _BY_REASON = ("messages", "bytes", "given", "damaged"), ("passed_over", "left_out")
+_IN_JSON = {"messages": "records", "damaged": "damaged_bytes"}
 
 
-def note(messages: int, size: int) -> None:
+class _Here(threading.local):
+    """What was noted in this thread since the last call of :func:`taken`."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+
+
+_here = _Here()
+
+
+def note(messages: int, size: int, *, given: int = 0, damaged: int = 0) -> None:
     """Note that a task has read so many messages and bytes of log."""
-    _here.messages += messages
-    _here.bytes += size
+    now = _here.tally
+    now.messages += messages
+    now.bytes += size
+    now.given += given
+    now.damaged += damaged
+
+
+def pass_over(reason: str, messages: int) -> None:
+    """Note that so many of the messages that were read are not given."""
+    if messages:
+        counts = _here.tally.passed_over
+        counts[reason] = counts.get(reason, 0) + messages
+
+
+def leave_out(reason: str, size: int) -> None:
+    """Note that so many bytes of log are not read."""
+    if size:
+        sizes = _here.tally.left_out
+        sizes[reason] = sizes.get(reason, 0) + size
+
+
+def noted() -> Tally:
+    """Return what was noted in this thread since the last call of :func:`taken`."""
+    return _here.tally.plus(Tally())
 
 
 def taken() -> Tally:
-    """Return what was noted in this process since the last call."""
-    found = Tally(_here.messages, _here.bytes)
-    _here.messages = _here.bytes = 0
+    """Return what was noted in this thread since the last call."""
+    found, _here.tally = _here.tally, Tally()
     return found

@@ -22,7 +22,8 @@ import pyarrow as pa
 from rmqctl.arrow import ArrowTable
 from rmqctl.errors import IOFailure, RmqctlError, WrongUsage
 from rmqctl.files.tree import LocalTree, Tree
-from rmqctl.parallel import Share
+from rmqctl.filters import nearest
+from rmqctl.parallel import Share, noted
 
 FORMATS: dict[str, str] = {"rocketmq": "rmqctl.rocketmq.tables.tables", "kafkalog": "rmqctl.kafka.tables.tables"}
 """Formats by the name that ``spark.read.format`` takes, each with the module that has ``tables_of(given)``."""
@@ -247,6 +248,52 @@ class Tables(Protocol):
         ...
 
 
+# --- what was read ------------------------------------------------------------------------------------
+
+
+READING_SCHEMA = pa.schema(
+    [
+        ("part", pa.int32()),
+        ("records", pa.int64()),
+        ("given", pa.int64()),
+        ("passed_over", pa.map_(pa.string(), pa.int64())),
+        ("bytes", pa.int64()),
+        ("left_out", pa.map_(pa.string(), pa.int64())),
+        ("damaged_bytes", pa.int64()),
+    ]
+)
+"""Columns of the table ``reading``: what :class:`rmqctl.parallel.Tally` has of each part of the main table."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingTable:
+    """What a reading of the main table looks at, gives and leaves out: a row a part, and one without a number for
+    what no part reads.
+
+    Attributes:
+        of: the main table, which can go through a part without making rows (``through``).
+    """
+
+    of: Any
+
+    def schema(self) -> pa.Schema:
+        return READING_SCHEMA
+
+    def parts(self) -> list[tuple[int | None, Any]]:
+        before = noted()
+        parts = self.of.parts()
+        return [(None, noted().plus(before, -1)), *enumerate(parts)]
+
+    def read(self, part: tuple[int | None, Any]) -> Iterator[pa.RecordBatch]:
+        number, inner = part
+        if number is not None:
+            before = noted()
+            for _ in self.of.through(inner):
+                pass
+            inner = noted().plus(before, -1)
+        yield pa.RecordBatch.from_pylist([{"part": number, **inner.document()}], schema=READING_SCHEMA)
+
+
 Options = TypeVar("Options")
 
 
@@ -459,12 +506,12 @@ _NARROW: dict[str, Callable[[Any, Condition], Any]] = {
 # --- options ------------------------------------------------------------------------------------------
 
 
-_OF_A_TABLE = "provider"
-"""An option that Spark adds to those of CREATE TABLE."""
-_NO_CATALOG = (
-    "A table made by CREATE TABLE cannot be read: Spark 4.3 hands none of its options to a reader in Python; use "
-    "CREATE TEMPORARY VIEW name USING format OPTIONS (path ...)"
+_NO_PATH = (
+    "no store is given; say .load(PATH), .option('path', PATH), or in SQL USING format OPTIONS (path ...). A table "
+    "that is made with columns of its own keeps no options: leave the columns out, and give the option columns"
 )
+_COMMON = ("table", "unreadable")
+"""Options that are none of a family's."""
 
 
 def options_of(
@@ -480,10 +527,8 @@ def options_of(
     Raises:
         BadOption: one is not known, or its value is no such thing.
     """
-    if _OF_A_TABLE in given:
-        raise BadOption(_NO_CATALOG)
     made, by_name = {}, {fold(name): name for name in known}
-    others = ("table", *_STREAM)
+    others = (*_COMMON, *_STREAM)
     passed = set(map(fold, others))
     for name, text in given.items():
         found = by_name.get(fold(name))
@@ -491,12 +536,29 @@ def options_of(
             key, convert = known[found]
             made[key] = _converted(source, found, text, convert)
         elif fold(name) not in passed:
-            raise BadOption(
-                f"the {source} source has no option {name!r}; there are {', '.join(sorted([*known, *others]))}"
-            )
+            raise _unknown_option(source, name, [*known, *others])
     if not made.get("path"):
-        raise BadOption(f"no store is given; say .load(PATH) or .option('path', PATH). {_NO_CATALOG}")
+        raise BadOption(_NO_PATH)
     return made
+
+
+def _unknown_option(source: str, name: str, known: Collection[str]) -> BadOption:
+    by_name = {fold(one): one for one in known}
+    near = nearest(fold(name), by_name)
+    meant = f"did you mean {by_name[near[0]]}? There" if near else "there"
+    every = ", ".join(sorted(known, key=str.lower))
+    return BadOption(f"the {source} source has no option {name!r}; {meant} are {every}")
+
+
+def cores(text: str) -> int:
+    """Return how many tasks run at once.
+
+    Raises:
+        ValueError: it is no number above zero.
+    """
+    if not text.isdecimal() or not int(text):
+        raise ValueError("give a number of tasks, such as 512")
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)

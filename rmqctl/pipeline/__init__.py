@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from rmqctl.parallel import Tally
     from rmqctl.tables import Tables
 
 
@@ -66,6 +67,15 @@ def session(
 
     register(spark)
     return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats known to a session of your own, with the cores that it has, by which stores are divided. Without
+    it they are found by their names, and take a large cluster for granted.
+    """
+    from rmqctl.pipeline.data_source import register as known
+
+    known(spark)
 
 
 def rows(
@@ -127,6 +137,16 @@ def table(
     return findings(spark, given) if name == "findings" else frame(spark, given.table(name))
 
 
+def counts(spark: SparkSession) -> Tally | None:
+    """Return what the tasks of :func:`rows` and :func:`table` have read since this was called last, and what they left
+    out and why; each part of a table counts once, however often Spark had it read. None with Spark Connect, where
+    nobody counts, and so for ``spark.read``: there the table ``reading`` says it.
+    """
+    from rmqctl.pipeline.jobs import counts as found
+
+    return found(spark)
+
+
 def _tables(spark: SparkSession, path: str | Sequence[str], format: str, given: Mapping[str, Any]) -> Tables:
     from rmqctl.fleet_tables import tables_of
     from rmqctl.pipeline.cluster import cores_of
@@ -142,4 +162,4 @@ def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple, set)) else str(value)
 
 
-__all__ = ["Cluster", "messages", "rows", "session", "table"]
+__all__ = ["Cluster", "counts", "messages", "register", "rows", "session", "table"]

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from inspect import signature
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
+import orjson
 import pyarrow as pa
 
 from rmqctl.errors import MissingExtra
@@ -35,20 +38,26 @@ from rmqctl.tables import (
     Places,
     StreamStart,
     Table,
-    Tables,
+    fold,
     stream_start,
 )
 
 try:
-    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
+    from pyspark.sql.types import StructField, StructType
 except ModuleNotFoundError as error:  # whoever wants Spark comes by here
     raise MissingExtra("Spark", "spark", error.name or "pyspark") from error
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+except ModuleNotFoundError:  # Spark 3.5 has no sources in Python: tables are DataFrames there, and no formats
+    DataSource = DataSourceReader = DataSourceStreamReader = InputPartition = object  # type: ignore[assignment,misc]
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
+except ModuleNotFoundError:  # before Spark 4.2 a stream gets no place to go on from, and no limit
+    ReadLimit = None  # type: ignore[assignment,misc]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 
 @cache
@@ -97,14 +106,17 @@ class Following:
             return self._marked(begin | wanted)
         return self._marked({name: max(int(wanted), 0) for name in begin})
 
-    def latest(self, known: Offset, most_bytes: int | None = None) -> Offset:
-        """After the last whole row; with ``most_bytes`` after the last of those that fit, at least one.
+    def latest(self, known: Offset | None, most_bytes: int | None = None) -> Offset:
+        """After the last whole row; with ``most_bytes`` after the last of those that fit, at least one. Without
+        ``known`` nothing is held against the log, and all there is counts.
 
         Where the log was cut since ``known`` and rows may be lost, without ``failOnDataLoss``, it is where to go on.
 
         Raises:
             LostMessages: the log is no longer the one that was read up to ``known``.
         """
+        if known is None:
+            return self._marked(self.log.end())
         places = places_of(known)
         begin = self.log.begin()
         if MARKS not in known and any(place > begin.get(name, place) for name, place in places.items()):
@@ -118,6 +130,15 @@ class Following:
             warnings.warn(f"{change.what}; the stream goes on at {change.go_on}", stacklevel=2)
         going_on = places | {change.name: change.go_on for change in changed}
         return self._marked(going_on if going_on != places else self.log.end(places, most_bytes))
+
+    def check(self, known: Offset) -> None:
+        """Hold the log against an offset.
+
+        Raises:
+            LostMessages: it is no longer the one that was read up to there.
+        """
+        for change in self._changed(known):
+            warnings.warn(f"{change.what}; the stream goes on at {change.go_on}", stacklevel=2)
 
     def parts(self, start: Offset, end: Offset) -> list[Any]:
         """Return the parts between two places.
@@ -167,7 +188,9 @@ def places_of(offset: Offset) -> Places:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats known to a session by their names."""
+    """Make the formats known to a session by their names; Spark 3.5 takes none."""
+    if not hasattr(spark, "dataSource"):
+        return
     at_once = cores_of(spark)
     for format_name in FORMATS:
 
@@ -190,32 +213,90 @@ class TableSource(DataSource):
         return cls.format
 
     def schema(self) -> StructType:
-        bare = {} if "columns" in self.options else UNASKED_OPTIONS.get(self.format, {})
-        return spark_schema(tables_of(self.format, {**bare, **self.options}).table(self._name()).schema())
+        options = _options_of_table(self.options) or dict(self.options)
+        bare = {} if "columns" in map(fold, options) else UNASKED_OPTIONS.get(self.format, {})
+        found = _asked_for(self.format, {**bare, **options})
+        return _with_options(spark_schema(found.schema()), _options_of_table(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TableReader(self._asked(schema).table(self._name()), schema)
+        options = self._options(schema)
+        return TableReader(_asked_for(self.format, options, schema, self.cores), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        found = self._asked(schema)
-        if self._name() != found.names[0]:
-            raise BadOption(f"only {found.names[0]} can be followed, not {self._name()}; use spark.read")
-        start = stream_start(self.format, self.options)
-        return StreamReader(Following(found.path, found.log(), start), schema)
+        options = self._options(schema)
+        found = tables_of(self.format, options).asked(tuple(schema.fieldNames()))
+        if (name := _option(options, "table", found.names[0])) != found.names[0]:
+            raise BadOption(f"only {found.names[0]} can be followed, not {name}; use spark.read")
+        found = found.for_cores(_cores(options, self.cores))
+        return StreamReader(Following(found.path, found.log(), stream_start(self.format, options)), schema)
 
-    def _tables(self) -> Tables:
-        return tables_of(self.format, self.options)
+    def _options(self, schema: StructType) -> dict[str, str]:
+        """Return the options; of a table in a catalog those that its schema keeps."""
+        kept = schema.fields[0].metadata.get(_KEPT) if schema.fields else None
+        return {**(orjson.loads(kept) if kept else {}), **self.options}
 
-    def _name(self) -> str:
-        return self.options.get("table", self._tables().names[0])
 
-    def _asked(self, schema: StructType) -> Tables:
-        return self._tables().asked(tuple(schema.fieldNames())).for_cores(self.cores)
+_KEPT = "rmqctl.options"
+"""In the metadata of the first column of a table in a catalog. Spark hands a reader in Python no options of such a
+table, but its schema as the source gave it when the table was made."""
+_PROVIDER, _OPTION, _PATH = "provider", "option.", "path"
+_UNKNOWN_CORES = 512
+"""Tasks at once where nobody says how many: a cluster that waits costs more than the starts of small tasks."""
+
+
+def _options_of_table(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options among the properties with which Spark makes a table in a catalog; none where it makes none."""
+    if _PROVIDER not in given:
+        return {}
+    found = {name.removeprefix(_OPTION): text for name, text in given.items() if name.startswith(_OPTION)}
+    path = given.get(_PATH, "")
+    return {**found, **({_PATH: unquote(path.removeprefix("file:"))} if path else {})}
+
+
+def _with_options(schema: StructType, options: dict[str, str]) -> StructType:
+    """Return a schema that keeps options."""
+    if not options:
+        return schema
+    first, *rest = schema.fields
+    kept = {**first.metadata, _KEPT: orjson.dumps(options).decode()}
+    return StructType([StructField(first.name, first.dataType, first.nullable, kept), *rest])
+
+
+def _asked_for(
+    format: str, options: Mapping[str, str], schema: StructType | None = None, cores: int | None = None
+) -> Table:
+    """Return the table that options name.
+
+    Args:
+        schema: columns that are asked for; None: all that options leave.
+    """
+    found = tables_of(format, options)
+    name = _option(options, "table", found.names[0])
+    if schema is not None:
+        found = found.asked(tuple(schema.fieldNames())).for_cores(_cores(options, cores))
+    return found.table(name)
+
+
+def _cores(options: Mapping[str, str], cores: int | None) -> int:
+    """Return the tasks that run at once: as an option says, as the session knows, or many."""
+    given = _option(options, "cores", "")
+    return int(given) if given else cores or _UNKNOWN_CORES
+
+
+def _option(options: Mapping[str, str], name: str, default: str) -> str:
+    return next((text for key, text in options.items() if fold(key) == name), default)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """Return an Arrow schema as Spark's."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=False)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return Spark's schema as the Arrow one that it expects, with times in UTC."""
+    if "timezone" in signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # before Spark 4.2 they always are
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -228,7 +309,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _conformed(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield what a task of a reader gives Spark."""
     settle()
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    wanted = arrow_schema(schema)
     for batch in batches:
         yield conform(batch, wanted)
 
@@ -260,18 +341,28 @@ class StreamReader(DataSourceStreamReader):
 
     def __init__(self, stream: Following, schema: StructType) -> None:
         self._stream, self._schema = stream, schema
+        self._known: Offset | None = None  # where the stream is, before Spark 4.2: that one does not say it
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        return self._stream.first()
+        self._known = self._stream.first()
+        return self._known
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        return self._stream.latest(start, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: Offset | None = None, limit: ReadLimit | None = None
+    ) -> Offset:
+        if ReadLimit is not None:
+            assert start is not None
+            return self._stream.latest(start, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
+        self._known = self._stream.latest(self._known, self._stream.start.most_bytes)
+        return self._known
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         most = self._stream.start.most_bytes
         return ReadAllAvailable() if most is None else ReadMaxBytes(most)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        if ReadLimit is None:
+            self._stream.check(start)
         return [TablePart(part) for part in self._stream.parts(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rmqctl.errors import Refused
-from rmqctl.parallel import Ordered, most_processes, taken
+from rmqctl.parallel import Ordered, Tally, most_processes, noted, taken
 from rmqctl.pipeline.export_compact import Merge, MergeTask, merges
 from rmqctl.pipeline.export_manifest import (
     DAY,
@@ -77,6 +77,7 @@ class Export:
     Attributes:
         added: files that the last run has made.
         rows: how many it has added.
+        read: what it has read of the log for them, and what it has left out.
 
     Raises:
         Refused: the output holds something else, or does not go with what is asked.
@@ -88,6 +89,7 @@ class Export:
         self.log = store.log()
         self.added: list[ExportedFile] = []
         self.rows = 0
+        self.read = Tally()
         self.before = output.manifest()
         self._check()
 
@@ -119,6 +121,7 @@ class Export:
         """
         log = self.log
         layout = self._layout(cores, log.size)
+        self.output.check(layout)
         end = log.end(growing=log.is_running)
         filters = orjson.loads(orjson.dumps(self.store.described()))
         made = Manifest(self.store.path, layout, filters, log.begin(), end, log.marks(end))
@@ -192,9 +195,13 @@ class Export:
                 self.output.remove(PENDING)
                 return self.before
             self.output.write(PENDING, plan.dump())
+            before = noted()
             parts = {self.log.name_of(part): part for part in self.parts(plan)}
+            planned = noted().plus(before, -1)
             self._do(plan, self.task(plan), parts, work)
-            return self._commit(plan, self._noted(plan, parts), work, check_owner)
+            files, read = self._noted(plan, parts)
+            self.read = planned.plus(read)
+            return self._commit(plan, files, work, check_owner)
 
     def _do(self, plan: Manifest, task: Task, items: dict[str, Any], work: Work) -> None:
         """Have the tasks done that left no note yet.
@@ -207,16 +214,18 @@ class Export:
         if left:
             work(task, left)
 
-    def _noted(self, plan: Manifest, names: Iterable[str]) -> list[ExportedFile]:
-        """Return the files of tasks by their notes."""
-        files: list[ExportedFile] = []
+    def _noted(self, plan: Manifest, names: Iterable[str]) -> tuple[list[ExportedFile], Tally]:
+        """Return the files of tasks by their notes, and what they have read."""
+        files, read = list[ExportedFile](), Tally()
         for name in names:
             place = f"{plan.directory}/{DONE}/{name}.json"
             note = self.output.read(place)
             if note is None:
                 raise lost(self.output.shown(place))
-            files += [ExportedFile.of(file, plan.layout.place, plan.layout.time) for file in orjson.loads(note)]
-        return files
+            found = orjson.loads(note)
+            files += [ExportedFile.of(file, plan.layout.place, plan.layout.time) for file in found["files"]]
+            read = read.plus(Tally.of(found["read"]))
+        return files, read
 
     def _check_unchanged(self) -> None:
         if self.output.manifest() != self.before:
@@ -239,14 +248,17 @@ class Export:
         self.rows = sum(file.rows for file in new)
         start, kept = plan.start, list[ExportedFile]()
         if self.before is not None and not plan.replaces:
-            start, kept = plan.start | self.before.start, self.before.files
+            start, kept, before = plan.start | self.before.start, self.before.files, self.before.read
+            plan = replace(plan, read=None if before is None else before.plus(self.read))
+        else:
+            plan = replace(plan, read=self.read)
         made = self._merges([*kept, *new])
         if made:
             self._do(plan, MergeTask(plan.layout, self.output, plan.directory), made, work)
             gone = {file.path for one in made.values() for file in one.files}
             plan = replace(plan, merged=[file.path for file in kept if file.path in gone])
             kept = [file for file in kept if file.path not in gone]
-            new = [file for file in new if file.path not in gone] + self._noted(plan, made)
+            new = [file for file in new if file.path not in gone] + self._noted(plan, made)[0]
         for change in self._changes(plan):
             raise Refused(f"{self.store.path} changed while it was exported: {change.what}; give the command again")
         check_owner()

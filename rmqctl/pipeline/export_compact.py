@@ -14,8 +14,9 @@ from hashlib import sha256
 
 import pyarrow as pa
 
+from rmqctl.parallel import Tally
 from rmqctl.pipeline.export_manifest import DONE, ExportedFile, ExportLayout
-from rmqctl.pipeline.export_task import ROW_GROUP, FileWriter, noted
+from rmqctl.pipeline.export_task import ROW_GROUP, FileWriter, written_down
 from rmqctl.pipeline.outputs import Output
 
 _LARGE = 0.75
@@ -104,4 +105,5 @@ class MergeTask:
             if waiting:
                 made.write(pa.concat_tables(waiting))
             made.close()
-        yield noted(self.layout, self.output, f"{self.directory}/{DONE}/{merge.name}.json", merge.name, made.done)
+        note = f"{self.directory}/{DONE}/{merge.name}.json"
+        yield written_down(self.layout, self.output, note, merge.name, made.done, Tally())

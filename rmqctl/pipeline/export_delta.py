@@ -74,6 +74,11 @@ class _Delta:
                 return Manifest.load(commit[_KEY].encode(), self.shown())
         return None
 
+    def check(self: Any, layout: ExportLayout) -> None:
+        table = _table(self.shown())
+        if table is not None:
+            _check_division(table, list(map(directory_name, layout.partition_by)), self.shown())
+
     def clear(self: Any, before: Manifest | None, directory: str = "") -> None:
         """Delete what an export has left that was broken off before its commit; other files may be the table's."""
         pending = read_manifest(self, PENDING)
@@ -154,15 +159,25 @@ def _commit(output: Output, table: DeltaTable | None, made: Manifest) -> None:
             storage_options=_options(place), commit_properties=properties,
         )  # fmt: skip
         return
-    if list(table.metadata().partition_columns) != names:
-        raise Refused(
-            f"the table {place} is divided by {', '.join(table.metadata().partition_columns) or 'nothing'}, not by "
-            f"{', '.join(names) or 'nothing'}; give another directory"
-        )
+    _check_division(table, names, place)  # another may have made it again meanwhile
     if made.files:
         _add_columns(table, _schema(output, made.files, layout))
     mode = "overwrite" if made.replaces else "append"
     table.create_write_transaction([*adds], mode, table.schema(), names, commit_properties=properties)
+
+
+def _check_division(table: DeltaTable, names: list[str], place: str) -> None:
+    """Refuse files of another division than that of a table.
+
+    Raises:
+        Refused: they are.
+    """
+    divided = list(table.metadata().partition_columns)
+    if divided != names:
+        raise Refused(
+            f"the table {place} is divided by {', '.join(divided) or 'nothing'}, not by "
+            f"{', '.join(names) or 'nothing'}; give another directory"
+        )
 
 
 def made_ms(file: ExportedFile) -> int:

@@ -13,6 +13,7 @@ from zlib import crc32
 import orjson
 
 from rmqctl.errors import Refused
+from rmqctl.parallel import Tally
 from rmqctl.tables import Marks, Places
 
 DATA = "data"
@@ -25,7 +26,9 @@ OWNER = "_owner.json"
 """At a URL: whose export is at work there."""
 DONE = "_done"
 """The directory, below that of the files, of the notes of tasks that are done."""
-_VERSION = 2
+_VERSION = 3
+_READABLE = {2, _VERSION}
+"""Before version 3 nobody counted what was read."""
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 
@@ -199,6 +202,7 @@ class Manifest:
         directory: where the files of this export are written.
         merged: files of the export before that are in larger ones now.
         compact: small files were put together.
+        read: what was read of the log for the rows, and what was left out; None where an export before did not count.
     """
 
     source: str
@@ -215,6 +219,7 @@ class Manifest:
     directory: str = ""
     merged: list[str] = field(default_factory=list)
     compact: bool = False
+    read: Tally | None = field(default_factory=Tally)
     version: int = _VERSION
 
     def of(self, files: list[ExportedFile]) -> Manifest:
@@ -236,6 +241,7 @@ class Manifest:
         document: dict[str, Any] = {
             name: getattr(self, name) for name in Manifest.__slots__ if name not in {"layout", "files"}
         }
+        document["read"] = None if self.read is None else self.read.document()
         document["start"], document["end"] = self.covers()
         document["layout"] = asdict(self.layout)
         document["files"] = [file.document(self.layout.place, self.layout.time) for file in self.files]
@@ -250,7 +256,7 @@ class Manifest:
         """
         try:
             document = orjson.loads(raw)
-            if document.get("version") != _VERSION:
+            if document.get("version") not in _READABLE:
                 raise ValueError(f"it is of version {document.get('version')}, made by another release")
             given: dict[str, Any] = document.pop("layout")
             layout = ExportLayout(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})  # type: ignore[arg-type]
@@ -258,7 +264,8 @@ class Manifest:
             for name in ("start", "end"):
                 if isinstance(document[name], int):
                     document[name] = {layout.place: document[name]}
-            return cls(layout=layout, files=files, **document)
+            read = document.pop("read", None)
+            return cls(layout=layout, files=files, read=None if read is None else Tally.of(read), **document)
         except (ValueError, TypeError, KeyError) as error:
             raise Refused(f"{where} cannot be read: {error}; export into another directory") from None
 
@@ -274,6 +281,7 @@ def directory_of(plan: Manifest, prefix: str) -> str:
         plan.marks,
         plan.replaces,
         plan.compact,
+        plan.version,
     )
     digest = sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:8]
     return f"{prefix}{plan.generation}-{digest}"

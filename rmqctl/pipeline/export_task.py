@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqctl.arrow import group_codes
+from rmqctl.parallel import Tally, noted
 from rmqctl.pipeline.export_manifest import DAY, DONE, HOUR, Bucket, ExportedFile, ExportLayout, Format
 from rmqctl.pipeline.outputs import Output
 from rmqctl.tables import Log
@@ -217,19 +218,23 @@ class ExportTask:
 
     def run(self, part: Any) -> Iterator[pa.RecordBatch]:
         """Write the files of one part of the log; one row about it."""
-        name = self.log.name_of(part)
+        name, before = self.log.name_of(part), noted()
         with ExitStack() as stack:
             files = _Files(self.layout, self.output, name, self.directory, stack)
             for batch in self.log.read(part):
                 files.add(batch)
             found = files.finish()
-        yield noted(self.layout, self.output, f"{self.directory}/{DONE}/{name}.json", name, found)
+        read = noted().plus(before, -1)
+        yield written_down(self.layout, self.output, f"{self.directory}/{DONE}/{name}.json", name, found, read)
 
 
-def noted(layout: ExportLayout, output: Output, place: str, name: str, found: list[ExportedFile]) -> pa.RecordBatch:
-    """Write the note of a task that is done; what it reports."""
+def written_down(
+    layout: ExportLayout, output: Output, place: str, name: str, found: list[ExportedFile], read: Tally
+) -> pa.RecordBatch:
+    """Write the note of a task that is done: its files, and what it has read of the log; what it reports."""
+    files = [file.document(layout.place, layout.time) for file in found]
     with output.create(place) as stream:
-        stream.write(orjson.dumps([file.document(layout.place, layout.time) for file in found]))
+        stream.write(orjson.dumps({"files": files, "read": read.document()}))
     row = {"name": name, "rows": sum(f.rows for f in found), "size": sum(f.size for f in found)}
     return pa.RecordBatch.from_pylist([row], schema=NOTE_SCHEMA)
 

@@ -12,17 +12,18 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import pyarrow as pa
 
 from rmqctl.errors import RmqctlError
 from rmqctl.fleet_tables import FleetTable
-from rmqctl.parallel import Share, Tally, taken
+from rmqctl.parallel import Share, Tally, noted, taken
 from rmqctl.pipeline import Cluster
 from rmqctl.pipeline.cluster import SparkFailure, cores_of, is_running, log_file, start
-from rmqctl.pipeline.data_source import conform, settle, spark_schema
+from rmqctl.pipeline.data_source import arrow_schema, conform, settle, spark_schema
 from rmqctl.pipeline.mounted import BadQuery
 from rmqctl.tables import Table
 
@@ -39,40 +40,57 @@ _RESULTS = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 
 def frame(spark: SparkSession, source: Table) -> DataFrame:
     """Return the rows of a table."""
-    return tasks(spark, planned(spark, source), source.read, source.schema())
+    before = noted()
+    parts = planned(spark, source)
+    return tasks(spark, parts, source.read, source.schema(), noted().plus(before, -1))
 
 
 def planned(spark: SparkSession, source: Table) -> Sequence[Any]:
     """Return the parts of a table; those of several stores are made by executors, which open a store each."""
-    return source.planned(sharing(spark)) if isinstance(source, FleetTable) else source.parts()
+    return source.planned(sharing(spark, Tally())) if isinstance(source, FleetTable) else source.parts()
 
 
-def tasks(spark: SparkSession, parts: Sequence[Any], read: Callable[[Any], Batches], schema: pa.Schema) -> DataFrame:
-    """Return what ``read`` gives for each part, one task a part; part and function travel to the executors."""
+def tasks(
+    spark: SparkSession,
+    parts: Sequence[Any],
+    read: Callable[[Any], Batches],
+    schema: pa.Schema,
+    planning: Tally | None = None,
+) -> DataFrame:
+    """Return what ``read`` gives for each part, one task a part; part and function travel to the executors.
+
+    Args:
+        planning: of a table, whose parts are counted one by one: what was left out when they were made.
+    """
+    counted, frame_number = counters(spark), next(_frames) if planning is not None else None
+    if counted is not None and planning is not None and frame_number is not None:
+        counted.parts.add({(frame_number, -1): planning})
     if not parts:
         return spark.createDataFrame([], spark_schema(schema))
 
-    counted = counters(spark)
-
     def run(batches: Batches) -> Batches:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         settle()
-        wanted = to_arrow_schema(given, timezone="UTC")
+        wanted = arrow_schema(given)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 taken()  # what a task left that was cancelled
-                for found in read(parts[number]):
-                    yield conform(found, wanted)
-                if counted is not None:
-                    counted.add(taken())
+                try:
+                    for found in read(parts[number]):
+                        yield conform(found, wanted)
+                finally:  # a query may have enough rows
+                    if counted is not None:
+                        counted.add(taken(), None if frame_number is None else (frame_number, number))
 
     given = spark_schema(schema)
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, given)
 
 
-def sharing(spark: SparkSession) -> Share:
-    """Has work on a list of items done by executors, one task an item; results come in order, some at a time."""
+def sharing(spark: SparkSession, planning: Tally | None = None) -> Share:
+    """Has work on a list of items done by executors, one task an item; results come in order, some at a time.
+
+    Args:
+        planning: given where it makes parts of tables, see :func:`tasks`.
+    """
 
     def share(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         def do(part: tuple[int, Any]) -> Batches:
@@ -81,7 +99,7 @@ def sharing(spark: SparkSession) -> Share:
 
         some = cores_of(spark) * AT_ONCE
         for begin in range(0, len(items), some):
-            rows = tasks(spark, list(enumerate(items[begin : begin + some])), do, _RESULTS).collect()
+            rows = tasks(spark, list(enumerate(items[begin : begin + some])), do, _RESULTS, planning).collect()
             for row in sorted(rows, key=lambda row: int(row.number)):
                 yield pickle.loads(bytes(row.result))  # noqa: S301 - made by our own tasks
 
@@ -91,17 +109,56 @@ def sharing(spark: SparkSession) -> Share:
 # --- how much of a log the tasks have gone through ------------------------------------------------------
 
 
+_PartKey = tuple[int, int]
+"""A DataFrame, and the number of one of its parts; -1: what none of them reads."""
+_frames = count()
+
+
+class _Parts:
+    """What was read of each part; of several readings of one the largest (`pyspark.accumulators.AccumulatorParam`)."""
+
+    def zero(self, value: dict[_PartKey, Tally]) -> dict[_PartKey, Tally]:
+        return {}
+
+    def addInPlace(  # noqa: N802 - Spark's name
+        self, value1: dict[_PartKey, Tally], value2: dict[_PartKey, Tally]
+    ) -> dict[_PartKey, Tally]:
+        for part, tally in value2.items():
+            known = value1.get(part)
+            if known is None or tally.messages >= known.messages:
+                value1[part] = tally
+        return value1
+
+
+def counts(spark: SparkSession) -> Tally | None:
+    """Return what tasks have read since the last call, each part of a table once; None with Spark Connect."""
+    counted = counters(spark)
+    if counted is None:
+        return None
+    found = Tally()
+    for part in list(counted.parts.value):
+        found = found.plus(counted.parts.value.pop(part))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Counters:
     """Accumulators of a session; they only grow, when a task ends."""
 
     messages: Any
     bytes: Any
+    parts: Any
 
-    def add(self, tally: Tally) -> None:
-        """In a task: what it has read."""
+    def add(self, tally: Tally, part: _PartKey | None = None) -> None:
+        """In a task: what it has read.
+
+        Args:
+            part: of a table; it counts once, however often Spark has it read.
+        """
         self.messages.add(tally.messages)
         self.bytes.add(tally.bytes)
+        if part is not None and tally != Tally():
+            self.parts.add({part: tally})
 
     def since(self, before: Tally) -> Tally:
         """On the driver: what has come in since."""
@@ -118,7 +175,9 @@ def counters(spark: SparkSession) -> Counters | None:
     except Exception:  # noqa: BLE001 - each release raises something else
         return None
     if context.applicationId not in _counters:
-        _counters[context.applicationId] = Counters(context.accumulator(0), context.accumulator(0))
+        _counters[context.applicationId] = Counters(
+            context.accumulator(0), context.accumulator(0), context.accumulator({}, cast(Any, _Parts()))
+        )
     return _counters[context.applicationId]
 
 

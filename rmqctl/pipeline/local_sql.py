@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmqctl.errors import MissingExtra
+from rmqctl.parallel import Tally, noted
 from rmqctl.pipeline.mounted import BadQuery, Mounted, Row, plain, unreadable
 from rmqctl.pipeline.shipping import own_directory
 from rmqctl.tables import Table, Tables
@@ -42,6 +43,7 @@ class _Rows:
     source: Table
     schema: pa.Schema
     failed: list[Exception] = field(default_factory=list)
+    read: dict[int, Tally] = field(default_factory=dict)  # by the number of the part, whichever place reads it
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         reader = pa.RecordBatchReader.from_batches(self.schema, self._batches())
@@ -49,11 +51,28 @@ class _Rows:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            for part in self.source.parts():
-                yield from self.source.read(part)
+            before = noted()
+            parts = self.source.parts()
+            self.read[-1] = noted().plus(before, -1)
+            for number, part in enumerate(parts):
+                yield from self._counted(number, self.source.read(part))
         except Exception as error:
             self.failed.append(error)  # DuckDB keeps only its text
             raise
+
+    def _counted(self, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a part, and note what was read of it; other tables may be read in between."""
+        found = Tally()
+        while True:
+            before = noted()
+            batch = next(batches, None)
+            found = found.plus(noted().plus(before, -1))
+            known = self.read.get(number)
+            if known is None or found.messages >= known.messages:
+                self.read[number] = found
+            if batch is None:
+                return
+            yield batch
 
 
 class LocalQueries:
@@ -71,6 +90,16 @@ class LocalQueries:
             found = store.tables()
             self._tables |= {store.prefix + name: (name, found) for name in found.names}
         self._failed: list[Exception] = []
+        self._read: list[dict[int, Tally]] = []
+
+    @property
+    def read(self) -> Tally:
+        """What was read of the tables since this was asked last, each part of a table once a query."""
+        found = Tally()
+        for tally in (one for parts in self._read for one in parts.values()):
+            found = found.plus(tally)
+        self._read.clear()
+        return found
 
     @property
     def names(self) -> list[str]:
@@ -128,7 +157,9 @@ class LocalQueries:
             for name, use in uses(text, {name: schema.names for name, schema in schemas.items()}).items():
                 kind, store = self._tables[name]
                 source = store.asked(use.columns, use.conditions).table(kind)
-                connection.register(name, _Rows(source, source.schema(), self._failed))
+                rows = _Rows(source, source.schema(), self._failed)
+                self._read.append(rows.read)
+                connection.register(name, rows)
             yield connection, query
 
     @contextmanager

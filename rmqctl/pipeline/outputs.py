@@ -20,7 +20,7 @@ import orjson
 from rmqctl.errors import IOFailure, Refused
 from rmqctl.files.new_files import exchange_paths, sync_names, sync_path
 from rmqctl.files.remote import asking, connect, is_url, join_url
-from rmqctl.pipeline.export_manifest import DATA, DONE, MANIFEST, OWNER, ExportedFile, Manifest
+from rmqctl.pipeline.export_manifest import DATA, DONE, MANIFEST, OWNER, ExportedFile, ExportLayout, Manifest
 
 _PARTIAL = ".partial"
 _STAGED = ".staged"
@@ -78,6 +78,14 @@ class Output(Protocol):
 
     def remove(self, name: str) -> None:
         """Delete a file or a directory with all in it, if it is there."""
+        ...
+
+    def check(self, layout: ExportLayout) -> None:
+        """Refuse a layout that does not go with what is here, before anything is read.
+
+        Raises:
+            Refused: it does not.
+        """
         ...
 
     def clear(self, before: Manifest | None, directory: str = "") -> None:
@@ -216,6 +224,9 @@ class LocalOutput:
             path.unlink(missing_ok=True)
         if path.parent.is_dir():
             sync_path(path.parent)
+
+    def check(self, layout: ExportLayout) -> None:
+        """Files replace each other whatever their layout is."""
 
     def clear(self, before: Manifest | None, directory: str = "") -> None:
         self._check_own(before)
@@ -457,6 +468,9 @@ class RemoteOutput:
     def write(self, name: str, data: bytes) -> None:
         with self.create(name) as stream:
             stream.write(data)
+
+    def check(self, layout: ExportLayout) -> None:
+        """Files replace each other whatever their layout is."""
 
     def clear(self, before: Manifest | None, directory: str = "") -> None:
         kept = {directory, *_directories(before)}

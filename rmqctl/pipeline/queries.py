@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rmqctl.fleet_tables import FleetTables
+from rmqctl.parallel import Tally
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.data_source import register, spark_schema
-from rmqctl.pipeline.jobs import frame, sharing
+from rmqctl.pipeline.jobs import counts, frame, sharing
 from rmqctl.pipeline.mounted import Mounted, Row, plain, unreadable
 from rmqctl.pipeline.sql_text import Use, uses
 from rmqctl.tables import Tables
@@ -56,6 +56,11 @@ class SparkQueries:
         """Why stores could not be read whose rows were asked for, by name."""
         return unreadable(store for store, _ in self._views.values())
 
+    @property
+    def read(self) -> Tally | None:
+        """What was read of the tables since this was asked last; None where nobody counts, as with Spark Connect."""
+        return counts(self.spark)
+
     def query(self, text: str) -> DataFrame:
         """Return the result of a query.
 
@@ -66,14 +71,12 @@ class SparkQueries:
             self._whole[name].createOrReplaceTempView(name)
         self._replaced.clear()
         for name, use in uses(text, {name: self._whole[name].columns for name in self._views}).items():
-            narrow = self._narrow(name, use)
-            if narrow is not None:
-                narrow.createOrReplaceTempView(name)
-                self._replaced.add(name)
+            self._narrow(name, use).createOrReplaceTempView(name)
+            self._replaced.add(name)
         return self.spark.sql(text)
 
-    def _narrow(self, name: str, use: Use) -> DataFrame | None:
-        """Return what a query needs of a view, None where that is all of it."""
+    def _narrow(self, name: str, use: Use) -> DataFrame:
+        """Return what a query needs of a view."""
         store, table = self._views[name]
         if table == "findings":
             if name not in self._checked:
@@ -81,10 +84,7 @@ class SparkQueries:
                 self._checked.add(name)
             return self._whole[name]
         asked = store.asked(use.columns, use.conditions)
-        if isinstance(asked, FleetTables):  # planned by executors; what cannot be read is noted here
-            return frame(self.spark, asked.for_cores(cores_of(self.spark)).table(table))
-        if table != store.names[0] or asked == store:
-            return None
+        # planned by executors, or here: what cannot be read, and what was read, is noted here
         return frame(self.spark, asked.for_cores(cores_of(self.spark)).table(table))
 
 

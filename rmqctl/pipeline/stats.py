@@ -14,7 +14,7 @@ no cluster :func:`collect_here` makes the same figures in this process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqctl.arrow import group_codes
-from rmqctl.parallel import taken
+from rmqctl.parallel import Tally, noted, taken
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.tables import Figures, Tables
 
@@ -229,6 +229,7 @@ class Stats:
         timeline: messages by ``time`` (epoch ms) and ``topic``.
         step_ms: between two times of the timeline.
         columns: those that name a group, by the name of the kind of group.
+        read: what was read of the log for them; None where nobody counts, as with Spark Connect.
     """
 
     groups: dict[str, list[Row]]
@@ -237,6 +238,7 @@ class Stats:
     timeline: list[Row]
     step_ms: int
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    read: Tally | None = None
 
 
 def collected(
@@ -330,13 +332,16 @@ def collect(spark: SparkSession, store: Tables, *, keys: bool = True) -> Stats:
     Args:
         keys: look at unique keys and keys as well, which moves every one of them between executors.
     """
-    from rmqctl.pipeline.jobs import planned, tasks
+    from rmqctl.pipeline.jobs import counts, planned, tasks
 
+    counts(spark)  # what was read before is of no interest
     made = store.for_cores(cores_of(spark)).figures(keys=keys)
+    before = noted()
     divided = planned(spark, made.rows)
+    planning = noted().plus(before, -1)
     source = StatsTable(made, min(max(len(divided), 1), _MOST_SHARES))
     masks = {_mask(source.keys, columns): by for by, columns in made.groups.items()}
-    parts = tasks(spark, divided, source.read, source.schema()).cache()
+    parts = tasks(spark, divided, source.read, source.schema(), planning).cache()
     try:
         rows = [row.asDict(recursive=True) for row in grouped(source, parts).collect()]
         bars = [row.asDict() for row in histograms(parts).collect()]
@@ -345,7 +350,8 @@ def collect(spark: SparkSession, store: Tables, *, keys: bool = True) -> Stats:
     finally:
         parts.unpersist()
     by_group = ((masks[row["mask"]], row) for row in rows)
-    return collected(made, by_group, bars, *_together(found), (moments, source.step_ms))
+    stats = collected(made, by_group, bars, *_together(found), (moments, source.step_ms))
+    return replace(stats, read=counts(spark))
 
 
 def _mask(keys: Sequence[str], columns: tuple[str, ...]) -> int:
@@ -415,8 +421,10 @@ def collect_here(store: Tables, *, keys: bool = True, advance: Callable[[int], o
     """
     figures = store.figures(keys=keys)
     source = StatsTable(figures)
-    parts, texts = list[pa.Table](), list[pa.Table]()
-    for part in source.parts():
+    parts, texts, before = list[pa.Table](), list[pa.Table](), noted()
+    divided = source.parts()
+    read, _ = noted().plus(before, -1), taken()
+    for part in divided:
         for batch in source.read(part):
             found = pa.Table.from_batches([batch])
             packed = _unpacked(found.column(_PACKED))
@@ -424,7 +432,9 @@ def collect_here(store: Tables, *, keys: bool = True, advance: Callable[[int], o
                 texts += packed
             else:
                 parts.append(found)
-        advance(taken().bytes)
+        tally = taken()
+        advance(tally.bytes)
+        read = read.plus(tally)
         if len(parts) >= _TOGETHER:
             parts = [source.summed(pa.concat_tables(parts))]
         if sum(map(len, texts)) > _KEYS:
@@ -433,7 +443,8 @@ def collect_here(store: Tables, *, keys: bool = True, advance: Callable[[int], o
     is_moment = pc.equal(whole.column("measure"), MOMENT)
     moments, rest = whole.filter(is_moment), whole.filter(pc.invert(is_moment))
     keyed = _of_keys(counted(texts)) if texts else ([], [])
-    return collected(figures, _rows(figures, rest), _bars(rest), *keyed, (_timeline(moments), source.step_ms))
+    stats = collected(figures, _rows(figures, rest), _bars(rest), *keyed, (_timeline(moments), source.step_ms))
+    return replace(stats, read=read)
 
 
 def _rows(figures: Figures, parts: pa.Table) -> Iterator[tuple[str, Row]]:

@@ -218,7 +218,7 @@ def test_read_committed_hides_what_consumers_do_not_get() -> None:
 
 def test_a_store_gives_its_tables_as_arrow() -> None:
     store = open_store(str(golden.pristine("4.3.1-clean")))
-    assert store.tables() == ("records", "batches", "findings", "topics", "consumer_offsets", "transactions")
+    assert store.tables() == ("records", "batches", "findings", "topics", "consumer_offsets", "transactions", "reading")
     table = store.table("records", topic="__consumer_offsets", columns=["offset", "key"]).read()
     assert table.column_names == ["offset", "key"]
     assert len(table) > 0

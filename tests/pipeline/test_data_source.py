@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Any:
+    made: dict[str, Path] = {}
+    return lambda name: made[name] if name in made else made.setdefault(name, golden.unpack(name, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -66,19 +73,31 @@ def test_sql_over_a_view(spark: SparkSession) -> None:
     assert found == {t: (n, sum(r["size"] for r in true if r["topic"] == t)) for t, n in counts.items()}
 
 
-def test_a_table_of_the_catalog_is_refused(spark: SparkSession) -> None:
-    """Its options never reach a reader; where this begins to fail, Spark hands them over."""
+@pytest.mark.parametrize(("format", "name"), [("rocketmq", "5.1.4-clean"), ("kafkalog", "4.3.1-clean")])
+def test_a_table_of_the_catalog(spark: SparkSession, unpacked: Any, format: str, name: str) -> None:
+    """Its options reach the reader in its schema; that it is dropped leaves the store as it is."""
     from pyspark.errors import AnalysisException
 
-    path = golden.pristine("5.1.4-clean")
-    with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW"):
-        spark.sql(f"CREATE TABLE refused USING rocketmq OPTIONS (path '{path}')")
-    spark.sql(f"CREATE TABLE empty (topic string) USING rocketmq OPTIONS (path '{path}')")
+    root = unpacked(name).rename(unpacked(name).with_name("a store"))
+    topic = "LabOne" if format == "rocketmq" else "z-zstd"
+    expected = spark.read.format(format).options(topic=topic, columns="topic").load(str(root)).count()
+    options = f"(path '{root}', topic '{topic}', columns 'topic', splitSize '64K')"
+    spark.sql(f"CREATE TABLE kept USING {format} OPTIONS {options}")
     try:
-        with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW"):
-            spark.sql("SELECT topic FROM empty").collect()
+        found = spark.sql("SELECT topic, count(*) n FROM kept GROUP BY topic").collect()
+        assert [(row.topic, row.n) for row in found] == [(topic, expected)]
+        assert spark.table("kept").rdd.getNumPartitions() > 1 or format == "kafkalog"
     finally:
-        spark.sql("DROP TABLE empty")
+        spark.sql("DROP TABLE kept")
+    assert any(root.iterdir())
+    with pytest.raises(AnalysisException, match="did you mean splitSize"):
+        spark.sql(f"CREATE TABLE wrong USING {format} OPTIONS (path '{root}', split '1')")
+    spark.sql(f"CREATE TABLE own (topic string) USING {format} OPTIONS (path '{root}')")
+    try:
+        with pytest.raises(AnalysisException, match="leave the columns out"):
+            spark.sql("SELECT topic FROM own").collect()
+    finally:
+        spark.sql("DROP TABLE own")
 
 
 def test_conditions_spare_reading_and_change_nothing(spark: SparkSession) -> None:
@@ -131,6 +150,19 @@ def test_work_for_every_core(spark: SparkSession) -> None:
     tasks = {cores: (1 << 30) // usual_split_size(1 << 30, cores) for cores in (None, 2, 8, 100)}
     assert tasks == {None: 4, 2: 4, 8: 16, 100: 32}
     assert spark.sparkContext.defaultParallelism == 2
+    path = str(golden.pristine("5.5.0-clean"))
+    for options, expected in (({"splitSize": "1M"}, 1), ({"splitSize": "64K", "cores": "3"}, 2)):
+        assert spark.read.format("rocketmq").options(**options).load(path).rdd.getNumPartitions() >= expected
+
+
+def test_tasks_without_a_session_of_ours() -> None:
+    """A cluster nobody told about gets small splits: 10 GiB were 40 tasks for 512 cores."""
+    from rmqctl.pipeline.data_source import _cores
+    from rmqctl.tables import usual_split_size
+
+    assert [(10 << 30) // usual_split_size(10 << 30, _cores(o, None)) for o in ({}, {"Cores": "8"})] == [320, 40]
+    assert (1 << 40) // usual_split_size(1 << 40, _cores({}, None)) == 4096
+    assert _cores({}, 4) == 4
 
 
 @pytest.mark.slow

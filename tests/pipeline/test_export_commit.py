@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -29,14 +29,11 @@ from rmqctl.pipeline.outputs import LocalOutput, RemoteOutput, output_at
 from rmqctl.rocketmq.verify.splits import Split
 from rmqctl.tables import tables_of
 from tests.pipeline import truths
+from tests.pipeline.killing import Killed, killed
 from tests.power import Recorder
 
 STORE = "5.3.3-clean"
 COLUMNS = ("physical_offset", "topic")
-
-
-class Killed(BaseException):
-    """What a kill is to the code that runs: nothing after it happens."""
 
 
 def work(task: ExportTask, splits: list[Split]) -> None:
@@ -73,34 +70,12 @@ def named(out: Path) -> list[int]:
     return rows
 
 
-@contextmanager
-def killed_at(step: int) -> Iterator[list[int]]:
+def killed_at(step: int) -> AbstractContextManager[list[int]]:
     """Nothing on the disk changes from a step on; gives the number of steps that were tried."""
-    tried = [0]
-    patched: list[tuple[Any, str, Any]] = []
-
-    def guarded(real: Callable[..., Any]) -> Callable[..., Any]:
-        def act(*args: Any, **kwargs: Any) -> Any:
-            tried[0] += 1
-            if tried[0] > step:
-                raise Killed
-            return real(*args, **kwargs)
-
-        return act
-
-    for owner, name in (
+    return killed(step, [
         (Path, "replace"), (Path, "unlink"), (Path, "symlink_to"), (Path, "mkdir"), (os, "link"), (shutil, "rmtree"),
         (os, "unlink"), (os, "rmdir"), (Path, "rename"), (outputs, "exchange_paths"),
-    ):  # fmt: skip
-        patched.append((owner, name, getattr(owner, name)))
-        setattr(owner, name, guarded(getattr(owner, name)))
-    try:
-        yield tried
-    except Killed:
-        pass
-    finally:
-        for owner, name, real in patched:
-            setattr(owner, name, real)
+    ])  # fmt: skip
 
 
 @pytest.fixture(scope="module")

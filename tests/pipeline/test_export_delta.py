@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from rmqctl.pipeline.export_delta import _options, delta_at
 from rmqctl.pipeline.outputs import LocalOutput
 from rmqctl.tables import tables_of
 from tests.pipeline import truths
-from tests.pipeline.test_export_commit import Killed, logs  # noqa: F401 - a fixture
+from tests.pipeline.killing import killed
+from tests.pipeline.test_export_commit import logs  # noqa: F401 - a fixture
 
 STORE = "5.3.3-clean"
 COLUMNS = ("physical_offset", "queue_id")
@@ -47,33 +48,12 @@ def rows(out: str, version: int | None = None) -> list[int]:
     return sorted(place for (place,) in duckdb.sql("select physical_offset from found").fetchall())
 
 
-@contextmanager
-def killed_at(step: int) -> Iterator[list[int]]:
+def killed_at(step: int) -> AbstractContextManager[list[int]]:
     """Nothing changes from a step on: neither files nor the table."""
-    tried, patched = [0], list[tuple[Any, str, Any]]()
-
-    def guarded(real: Callable[..., Any]) -> Callable[..., Any]:
-        def act(*args: Any, **more: Any) -> Any:
-            tried[0] += 1
-            if tried[0] > step:
-                raise Killed
-            return real(*args, **more)
-
-        return act
-
-    for owner, name in (
+    return killed(step, [
         (LocalOutput, "create"), (LocalOutput, "remove"), (deltalake.DeltaTable, "create_write_transaction"),
         (deltalake.transaction, "create_table_with_add_actions"), (deltalake.table.TableAlterer, "add_columns"),
-    ):  # fmt: skip
-        patched.append((owner, name, getattr(owner, name)))
-        setattr(owner, name, guarded(getattr(owner, name)))
-    try:
-        yield tried
-    except Killed:
-        pass
-    finally:
-        for owner, name, real in patched:
-            setattr(owner, name, real)
+    ])  # fmt: skip
 
 
 @pytest.mark.slow
@@ -157,7 +137,7 @@ def test_tables_of_others_are_left_alone(logs: Logs, tmp_path: Path) -> None:  #
     asked = ExportChoices(columns=COLUMNS, partition_by=(), overwrite=True)
     made = Export(tables_of("rocketmq", {"path": str(logs[0])}), delta_at(other), asked)
     with pytest.raises(Refused, match="divided by topic, day"):
-        made.run(made.plan(1), here(1))
+        made.plan(1)  # before a file is written
     assert rows(other) == logs[2]
 
 

@@ -146,9 +146,16 @@ def test_options_have_one_name_in_any_spelling(format: str) -> None:
         given = {"path": "x", split: "1M", begin: "5", "After": after}
         assert tables_of(format, given).described() == expected.described()
         assert tables_of(format, given) == expected
-    with pytest.raises(BadOption, match=r"no option 'split'; there are after, .*fromOffset.*splitSize"):
+    with pytest.raises(BadOption, match=r"no option 'split'; did you mean splitSize\? There are after, .*fromOffset.*"):
         tables_of(format, {"path": "x", "split": "1M"})
+    with pytest.raises(BadOption, match=r"no option 'starting_offsets'; did you mean startingOffset\?"):
+        tables_of(format, {"path": "x", "starting_offsets": "earliest"})
+    with pytest.raises(BadOption, match=r"no option 'zzz'; there are after, "):
+        tables_of(format, {"path": "x", "zzz": "1"})
+    with pytest.raises(BadOption, match=r"option cores of the .* source cannot be 'all'"):
+        tables_of(format, {"path": "x", "cores": "all"})
     with pytest.raises(BadOption, match=r"option before of the .* source cannot be 'soon'"):
         tables_of(format, {"path": "x", "before": "soon"})
-    with pytest.raises(BadOption, match="CREATE TEMPORARY VIEW"):
-        tables_of(format, {"path": "x", "provider": format, "owner": "me"})
+    with pytest.raises(BadOption, match="no store is given"):
+        tables_of(format, {"after": "2026-11-21"})
+    assert tables_of(format, {"path": "x", "partition": "3"}) == tables_of(format, {"path": "x", "queue": "3"})

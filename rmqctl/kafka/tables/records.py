@@ -12,12 +12,26 @@ import pyarrow as pa
 
 from rmqctl.errors import WrongUsage
 from rmqctl.kafka.directory.file_names import FileKind
+from rmqctl.kafka.log.records import Records
 from rmqctl.kafka.state.partition_state import PartitionLog, Visible, view_of
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.tables.columns import BATCH_SCHEMA, RECORD_SCHEMA, batches_of, chosen_schema, rows_of
 from rmqctl.kafka.tables.stretches import NO_END, Division, KafkaFilter, Stretch, grouped, segments_of
 from rmqctl.opening import open_store
-from rmqctl.tables import Change, Marks, Places, flag, gone, level, names, options_of, split_size, usual_split_size
+from rmqctl.parallel import leave_out
+from rmqctl.tables import (
+    Change,
+    Marks,
+    Places,
+    cores,
+    flag,
+    gone,
+    level,
+    names,
+    options_of,
+    split_size,
+    usual_split_size,
+)
 from rmqctl.text import milliseconds_of
 
 _BODIES = ("decompressed", "none")
@@ -61,9 +75,13 @@ class KafkaOptions:
 
     def logs(self) -> list[PartitionLog]:
         """Return the partitions with wanted records, by topic and number."""
+        return list(filter(self.wanted.includes, self.served()))
+
+    def served(self) -> list[PartitionLog]:
+        """Return the partitions that are read where nothing is filtered, by topic and number."""
         replicas = self.replicas()
         chosen = set(map(id, replicas.place.selected))
-        return [log for log in replicas.all if id(log.partition) in chosen and self.wanted.includes(log)]
+        return [log for log in replicas.all if id(log.partition) in chosen]
 
     def visible(self, log: PartitionLog) -> Visible | None:
         """Return what of a partition is read; None for all of it."""
@@ -96,6 +114,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "columns": ("columns", names),
     "body": ("body", _body),
     "splitSize": ("split_size", split_size),
+    "cores": ("cores", cores),
     "skip": ("skip", flag),
     "readCommitted": ("read_committed", flag),
     "level": ("level", level),
@@ -120,7 +139,9 @@ class _OfSegments:
 
     def parts(self) -> list[list[Stretch]]:
         """Stretches of segments, as many in a part as make a split."""
-        logs, options = self.options.logs(), self.options
+        options, served = self.options, self.options.served()
+        logs = list(filter(options.wanted.includes, served))
+        leave_out("partition", size_of(served) - size_of(logs))
         size = options.split_size or usual_split_size(size_of(logs), options.cores)
         divide = Division(size, options.wanted, options.skip)
         found = [stretch for log in logs for stretch in divide.stretches(log, visible=options.visible(log))]
@@ -146,9 +167,14 @@ class RecordTable(_OfSegments):
             OSError: the directory is not there.
         """
         schema = self.schema()
+        for stretch, records in self.through(part):
+            yield rows_of(records, stretch.place, schema)
+
+    def through(self, part: list[Stretch]) -> Iterator[tuple[Stretch, Records]]:
+        """Yield the wanted records of some stretches, each with its own."""
         for stretch in part:
             for records in stretch.readable(stretch.records(self.options.wanted.within(stretch.low, stretch.high))):
-                yield rows_of(records, stretch.place, schema)
+                yield stretch, records
 
 
 class BatchTable(_OfSegments):

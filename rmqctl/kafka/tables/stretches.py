@@ -16,19 +16,19 @@ from typing import TypeVar
 
 import numpy as np
 
-from formats.kafka.record_batch import HEADER_SIZE
+from formats.kafka.record_batch import HEADER_SIZE, Attributes
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters, Names
 from rmqctl.kafka.directory.directory import LogFile, Segment
 from rmqctl.kafka.filters import Wanted
-from rmqctl.kafka.log.block import Block, Ints
+from rmqctl.kafka.log.block import Block, Flags, GapKind, Ints, stated_records
 from rmqctl.kafka.log.indexes import OffsetIndex, read_offset_index
 from rmqctl.kafka.log.records import Records, records_of
 from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog, Visible
 from rmqctl.kafka.tables.columns import Place
-from rmqctl.parallel import note
+from rmqctl.parallel import leave_out, note, pass_over
 from rmqctl.tables import check_reachable, gone
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class Stretch:
         base: of the segment.
         size: bytes of the file.
         start, stop: batches that start between these bytes.
-        low, high: records with offsets between these, ``high`` exclusive.
+        low, high: records with offsets between these, ``high`` exclusive; no others are the stretch's.
         visible: what of the partition a consumer sees; None: all is read.
     """
 
@@ -130,37 +130,104 @@ class Stretch:
             raise gone(self.file) from None
         except OSError:
             check_reachable(self.tree)
+            leave_out("unreadable", self.stop - self.start)
 
-    def batches(self, wanted: Wanted, *, doubtful: bool = False) -> Iterator[Block]:
-        """Yield the batches that may hold wanted records.
+    def batches(self, wanted: Wanted) -> Iterator[Block]:
+        """Yield the batches that may hold wanted records."""
+        for block in self._chosen(wanted):
+            stated = int(self._stated(block).sum())
+            note(stated, 0, given=stated)
+            yield block
+
+    def records(self, wanted: Wanted) -> Iterator[Records]:
+        """Yield the wanted records, each batch decoded once. Of batches with a wrong CRC the records decide."""
+        tests = wanted.is_selective
+        for block in self._chosen(wanted, doubtful=True):
+            decoded = 0
+            for records in records_of(block):
+                mine = ~self._is_outside(records.offset, records.offset)
+                keep = wanted.records(records) if tests else mine
+                seen = mine if self.visible is None else mine & (records.offset < self.visible.end)
+                shown = seen & self._shown(records)
+                keep = keep & shown
+                decoded += int((mine & _is_told(records.block)[records.batch]).sum())
+                count, given = int(mine.sum()), int(keep.sum())
+                note(count, 0, given=given)
+                pass_over("undecided", count - int(seen.sum()))
+                pass_over("damaged and hidden", int(seen.sum()) - int(shown.sum()))
+                pass_over("filter", int(shown.sum()) - given)
+                found = records if given == len(records) else records.take(keep)
+                if len(found):
+                    yield found
+            lacking = int(self._stated(block)[_is_told(block)].sum()) - decoded
+            if lacking > 0 and not self._is_cut(block):
+                note(lacking, 0)
+                pass_over("not decodable", lacking)
+
+    def _chosen(self, wanted: Wanted, *, doubtful: bool = False) -> Iterator[Block]:
+        """Yield the batches that may hold wanted records; those that are passed over are noted.
 
         Args:
-            doubtful: those with a wrong CRC whatever their headers say: the records decide.
+            doubtful: those with a wrong CRC whatever their headers say.
         """
         for block in self.blocks():
+            gaps = (gap.end - gap.position for gap in block.gaps if gap.why is not GapKind.ZERO_TAIL)
+            note(0, 0, damaged=sum(gaps))
             keep = wanted.batches(block)
             if doubtful:
                 keep |= ~block.crc_ok
-            if self.visible is not None:
-                keep &= self.visible.wanted(block)
             if wanted.filters.damaged:
                 keep &= ~block.crc_ok
-            note(int(np.clip(block["records_count"][keep], 0, None).sum()), 0)
+            reasons = [("filter", ~keep)]
+            if self.visible is not None:
+                control, shown = block.flag(Attributes.CONTROL), self.visible.wanted(block)
+                late = ~control & (block["base_offset"] >= self.visible.end)
+                aborted = ~(control | late | shown)
+                if doubtful:  # what their headers say may be wrong, so their records are counted one by one
+                    shown |= ~block.crc_ok
+                reasons = [("control", control), ("undecided", late), ("aborted", aborted), ("filter", shown & ~keep)]
+                keep &= shown
+            if not keep.all():
+                stated = self._stated(block)
+                note(int(stated[~keep].sum()), 0)
+                for reason, batches in reasons:
+                    pass_over(reason, int(stated[batches].sum()))
             yield block if keep.all() else block.take(keep)
         note(0, self.stop - self.start)
 
-    def records(self, wanted: Wanted) -> Iterator[Records]:
-        """Yield the wanted records, each batch decoded once."""
-        tests = wanted.is_selective
-        for block in self.batches(wanted, doubtful=True):
-            for records in records_of(block):
-                keep = wanted.records(records) if tests else None
-                if self.visible is not None:
-                    seen = records.offset < self.visible.end
-                    keep = seen if keep is None else keep & seen
-                found = records if keep is None or keep.all() else records.take(keep)
-                if len(found):
-                    yield found
+    def _shown(self, records: Records) -> Flags:
+        """Which records lie in batches that a consumer sees, shape (n,); of sound batches only those are decoded."""
+        block = records.block
+        if self.visible is None or block.crc_ok.all():
+            return np.ones(len(records), np.bool_)
+        found: Flags = (block.crc_ok | self.visible.wanted(block))[records.batch]
+        return found
+
+    def _stated(self, block: Block) -> Ints:
+        """Return how many records of the stretch sound batches state, shape (n,)."""
+        outside = self._is_outside(block["base_offset"], block["last_offset"])
+        return np.where(outside | ~block.crc_ok, 0, stated_records(block))
+
+    def _is_outside(self, first: Ints, last: Ints) -> Flags:
+        """Which ranges of offsets, the last ones inclusive, have nothing of the stretch; without bounds none, whatever
+        damage says.
+        """
+        found: Flags = np.zeros(len(first), np.bool_)
+        if self.low:
+            found |= last < self.low
+        if self.high != NO_END:
+            found |= first >= self.high
+        return found
+
+    def _is_cut(self, block: Block) -> bool:
+        """Whether records of a batch may lie outside of the stretch."""
+        return bool(((block["base_offset"] < self.low) | (block["last_offset"] >= self.high)).any())
+
+
+def _is_told(block: Block) -> Flags:
+    """Which batches state how many records they have, shape (n,)."""
+    told: Flags = block.crc_ok & (block.magic >= 2)
+    return told
 
 
 # --- dividing -----------------------------------------------------------------------------------------
@@ -186,14 +253,17 @@ class Division:
         """Return the stretches of a partition, in order, that may hold wanted records with offsets in ``[low,
         high)``.
         """
-        low = max(low, self.wanted.from_offset or 0)
-        high = min(high, NO_END if self.wanted.to_offset is None else self.wanted.to_offset)
+        first = max(low, self.wanted.from_offset or 0)
+        last = min(high, NO_END if self.wanted.to_offset is None else self.wanted.to_offset)
         segments = segments_of(log)
         place = Place(log.partition.topic or None, log.partition.partition)
         found = []
         for number, segment in enumerate(segments):
             following = segments[number + 1] if number + 1 < len(segments) else None
-            begin, end = segment.between(following, low, high) if self.skip else (0, segment.size)
+            begin, end = segment.between(following, first, last) if self.skip else (0, segment.size)
+            if self.skip and (first, last) != (low, high):
+                whole = segment.between(following, low, high)
+                leave_out("offset", (whole[1] - whole[0]) - max(end - begin, 0))
             found += [
                 Stretch(
                     log.directory.tree,

@@ -25,7 +25,7 @@ from rmqctl.kafka.tables.stretches import IndexedSegment, KafkaFilter, Stretch, 
 from rmqctl.kafka.verbs import looking
 from rmqctl.kafka.verbs.checking import findings_of
 from rmqctl.parallel import Share
-from rmqctl.tables import Figures, OptionTables, Table
+from rmqctl.tables import Figures, OptionTables, ReadingTable, Table
 
 Rows = Iterable[Mapping[str, Any] | None]
 _ROWS = 4096
@@ -170,6 +170,7 @@ TABLES: dict[str, Callable[[KafkaOptions], Table]] = {
     "topics": _small(TOPIC_SCHEMA, _topics),
     "consumer_offsets": _small(CONSUMER_SCHEMA, _consumers),
     "transactions": _small(TRANSACTION_SCHEMA, _transactions),
+    "reading": lambda options: ReadingTable(RecordTable(options)),
 }
 
 

@@ -24,7 +24,7 @@ from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.record import inner_messages, open_body
 from rmqctl.rocketmq.store.files import RocketMQStore, forgiving
 from rmqctl.rocketmq.store.locate import open_store_at
-from rmqctl.tables import flag, level, names, options_of, split_size
+from rmqctl.tables import cores, flag, level, names, options_of, split_size
 from rmqctl.text import milliseconds_of, name_of
 
 TEXTS = pa.list_(pa.string())
@@ -243,12 +243,14 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "columns": ("columns", names),
     "body": ("body", BodyOption),
     "splitSize": ("split_size", split_size),
+    "cores": ("cores", cores),
     "skip": ("skip", flag),
     "level": ("level", level),
     "commitLog": ("commit_log", names),
     "brokerConf": ("broker_conf", str),
     "topic": ("topics", names),
     "queue": ("queue_id", int),
+    "partition": ("queue_id", int),
     "after": ("after", milliseconds_of),
     "before": ("before", milliseconds_of),
     "fromOffset": ("from_offset", int),

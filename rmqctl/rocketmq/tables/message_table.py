@@ -11,13 +11,22 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from rmqctl.parallel import leave_out, note, pass_over
 from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.tables.columns import TableOptions
 from rmqctl.rocketmq.tables.messages import MessageBatches, message_schema
-from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, log_of, log_splits, log_tip, mark_in_front, walk_split
+from rmqctl.rocketmq.tables.splits import (
+    SPLIT_SIZE,
+    bytes_of,
+    log_of,
+    log_splits,
+    log_tip,
+    mark_in_front,
+    walk_split,
+)
 from rmqctl.rocketmq.verify.splits import Split
 from rmqctl.tables import BadOption, Change, Marks, Places, usual_split_size
 
@@ -28,7 +37,9 @@ def needed(splits: Sequence[Split], wanted: Filter) -> list[Split]:
     Only where a record lies counts. That a queue has no unit in a split, or that the times around it are others, proves
     nothing: units get lost, topics are deleted, clocks are set back.
     """
-    return [split for split in splits if _overlaps(split, wanted)]
+    found = [split for split in splits if _overlaps(split, wanted)]
+    leave_out("offset", sum(map(bytes_of, splits)) - sum(map(bytes_of, found)))
+    return found
 
 
 def _overlaps(split: Split, wanted: Filter) -> bool:
@@ -64,6 +75,7 @@ class MessageTable:
         store, wanted = self.options.store(), self.options.wanted
         size = sum(f.size for f in store.log_files)
         splits = log_splits(store, self.options.split_size or usual_split_size(size, self.options.cores))
+        leave_out("after the end", size - sum(map(bytes_of, splits)))
         return needed(splits, wanted) if self.options.skip else splits
 
     def read(self, part: Split) -> Iterator[pa.RecordBatch]:
@@ -77,7 +89,12 @@ class MessageTable:
         for found in walk_split(part):
             rows = self.options.wanted.select(found.block)
             block = found.block if rows is None else found.block.take(rows)
-            yield block.take(~crc_flags(block)[1]) if self.options.wanted.damaged else block
+            block = block.take(~crc_flags(block)[1]) if self.options.wanted.damaged else block
+            note(0, 0, given=len(block))
+            pass_over("filter", len(found.block) - len(block))
+            yield block
+
+    through = blocks
 
 
 def first_record(split: Split) -> int | None:
@@ -175,7 +192,7 @@ class MessageLog:
         return f"{part.context.file.base + part.start:020d}"
 
     def size_of(self, part: Split) -> int:
-        return (part.context.file.size if part.stop is None else part.stop) - part.start
+        return bytes_of(part)
 
     def read(self, part: Split) -> Iterator[pa.RecordBatch]:
         return MessageTable(self.options).read(part)

@@ -11,7 +11,8 @@ from itertools import pairwise
 import numpy as np
 
 from rmqctl.files.tree import ForgivingTree
-from rmqctl.parallel import note
+from rmqctl.findings import Severity
+from rmqctl.parallel import leave_out, note
 from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.commitlog import LOOK_BACK, CommitLog, FileContext, LogBlock, resume_state, walk_file
@@ -101,14 +102,30 @@ def walk_split(split: Split) -> Iterator[LogBlock]:
     """
     file = split.context.file
     check_reachable(file.tree)
-    state = resume_state(split.context, split.start)
+    state, is_empty = resume_state(split.context, split.start), True
     for found in walk_file(split.context, state, start=split.start, stop=split.stop):
-        note(len(found.block), 0)
+        note(len(found.block), 0, damaged=_damaged(found))
+        is_empty = is_empty and not (len(found.block) or found.block.blanks or found.block.gaps)
         yield found
     refused = file.tree.refusals.get(file.name) if isinstance(file.tree, ForgivingTree) else None
     if refused is not None and isinstance(refused[0], FileNotFoundError):
         raise gone(file.name)
-    note(0, (file.size if split.stop is None else split.stop) - split.start)
+    if refused is not None and is_empty:
+        leave_out("unreadable", bytes_of(split))
+    else:
+        note(0, bytes_of(split))
+
+
+def bytes_of(split: Split) -> int:
+    """Bytes of log of a split."""
+    return (split.context.file.size if split.stop is None else split.stop) - split.start
+
+
+def _damaged(found: LogBlock) -> int:
+    """Bytes of the gaps of a block that are damage, and no room or old records."""
+    begins = {gap.position for gap in found.block.gaps}
+    bad = (f for f in found.findings if f.level is Severity.ERROR and f.offset in begins)
+    return sum(finding.size or 0 for finding in bad)
 
 
 # --- how far a log can be read without meeting a record that is still being -------------------------

@@ -34,7 +34,7 @@ from rmqctl.rocketmq.tables.units import IndexTable, UnitTable
 from rmqctl.rocketmq.verify.driver import Level, SplitResult, Verification, VerifyOptions, check_split
 from rmqctl.rocketmq.verify.splits import Job, Split
 from rmqctl.store import Place
-from rmqctl.tables import Figures, OptionTables, Table, check_reachable
+from rmqctl.tables import Figures, OptionTables, ReadingTable, Table, check_reachable
 
 Row = dict[str, Any]
 
@@ -177,6 +177,7 @@ TABLES: dict[str, Callable[[TableOptions], Table]] = {
     "findings": FindingTable,
     "topics": TopicTable,
     "consumer_offsets": ConsumerTable,
+    "reading": lambda options: ReadingTable(MessageTable(options)),
 }
 
 
