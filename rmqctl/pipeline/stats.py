@@ -238,7 +238,7 @@ class Stats:
     timeline: list[Row]
     step_ms: int
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    read: Tally | None = None
+    read: Tally | None = field(default=None, compare=False)
 
 
 def collected(

@@ -379,6 +379,7 @@ class _Collected:
         except (RmqctlError, OSError) as error:
             self.unasked.append({"what": "stats", "why": str(error)})
             return None
+        del found["read"]  # findings say what is damaged
         hidden = {"tag"} if self.wanted.redact else set()
         names = [name for name in _FIGURES if name in found["groups"] and name not in hidden]
         groups = {name: sorted(found["groups"][name], key=lambda row: -row["messages"]) for name in names}
