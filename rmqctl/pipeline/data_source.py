@@ -341,11 +341,9 @@ class StreamReader(DataSourceStreamReader):
 
     def __init__(self, stream: Following, schema: StructType) -> None:
         self._stream, self._schema = stream, schema
-        self._known: Offset | None = None  # where the stream is, before Spark 4.2: that one does not say it
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        self._known = self._stream.first()
-        return self._known
+        return self._stream.first()
 
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: Offset | None = None, limit: ReadLimit | None = None
@@ -353,8 +351,7 @@ class StreamReader(DataSourceStreamReader):
         if ReadLimit is not None:
             assert start is not None
             return self._stream.latest(start, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
-        self._known = self._stream.latest(self._known, self._stream.start.most_bytes)
-        return self._known
+        return self._stream.latest(None)  # where the stream is, its partitions are asked for with
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         most = self._stream.start.most_bytes

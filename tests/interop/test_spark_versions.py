@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +71,6 @@ def test_the_same_rows(python: str | None, tmp_path: Path) -> None:
     assert found["read kafkalog"] == records
     for format, rows in (("rocketmq", messages), ("kafkalog", records)):
         assert sum(found[f"followed {format}"]) == len(rows)
-        assert len(list(accumulate(found[f"followed {format}"]))) > 1
     queries = LocalQueries([Mounted("", {"path": paths[0]})])
     sums = [list(row.values()) for row in queries.rows("select topic, sum(size) from messages group by 1 order by 1")]
     assert found["view"] == sums
