@@ -120,11 +120,12 @@ def test_a_deleted_extension_file_is_found(
     assert {kind for kind, _ in loud} == {"queue.extension"}
 
 
-def test_a_changed_dledger_entry_is_found(rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("at", [0, 3, 6, 31], ids=["magic", "magic, low", "size", "position"])
+def test_a_changed_dledger_entry_is_found(at: int, rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:
     root = rare("dledger")
     path = root / "dledger-n0" / "data" / f"{0:020d}"
     data = bytearray(path.read_bytes())
-    data[31] ^= 1
+    data[at] ^= 16
     path.write_bytes(data)
     found = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
     assert [(f["id"], f["offset"]) for f in found if f["severity"] != "note"] == [("log.dledger-entry", 0)]

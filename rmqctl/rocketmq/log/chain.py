@@ -29,7 +29,7 @@ _HEADER = 8
 _SHIFTS_TRIED = 8
 _DLEDGER_BLANK = -1
 _ENTRY_POS = 24
-_DLEDGER_MAGICS = (1, 2, 3)
+DLEDGER_MAGICS = (1, 2, 3)
 _USUAL = 1 << 10
 _FOLLOWED = 128 << 10
 """Bytes of a window from which its records are first followed from size to size; a smaller one is searched at once."""
@@ -213,10 +213,10 @@ class _Window:
             return False
         if _signed(magic) == _DLEDGER_BLANK:
             return self._end_file(size)
-        if magic in _DLEDGER_MAGICS and size == self.lead and self.at + self.lead <= self.limit:
+        if magic in DLEDGER_MAGICS and size == self.lead and self.at + self.lead <= self.limit:
             self.at += self.lead
             return True
-        if magic in _DLEDGER_MAGICS and size > self.lead:
+        if magic in DLEDGER_MAGICS and size > self.lead:
             return self._examine_record(self.at + self.lead)
         if magic == size == 0:
             return self._open(GapKind.ZEROS, "zeros where an entry was expected")
@@ -339,7 +339,7 @@ class _Window:
         while (at := text.find(size, at + 1)) >= 0:
             start = at - 4
             stated = text[start + _ENTRY_POS : start + _ENTRY_POS + 8]
-            if self._word(start) in _DLEDGER_MAGICS and stated == (here + start).to_bytes(8, "big"):
+            if self._word(start) in DLEDGER_MAGICS and stated == (here + start).to_bytes(8, "big"):
                 yield start
 
     def _find_blanks(self) -> list[int]:

@@ -158,8 +158,10 @@ def _units_tell(units: _Units, since: Sequence[_InPlace], behind: Sequence[_InPl
     """
     led, asked = units.lead_to(behind[:_LOOKED_AT])
     led_since, asked_since = units.lead_to(since[-_LOOKED_AT:])
-    if min(asked, asked_since) < 1 or asked < _LEAST:
+    if asked < 1:
         return None
+    if asked < _LEAST or asked_since < 1:  # few are left, as at the end of the log: none may say otherwise
+        return True if led == asked and led_since == 0 and len(since) >= _LEAST else None
     if led > asked // 2 and led_since <= _MOST_OTHERS * asked_since:
         return True
     return False if led <= _MOST_OTHERS * asked and led_since > asked_since // 2 else None

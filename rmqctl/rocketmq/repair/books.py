@@ -7,9 +7,11 @@ the replay of a start are witnesses, and only for bytes that no CRC covers.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -418,7 +420,10 @@ def _body_span(raw: bytes) -> slice:
 
 
 def _begins(stretches: Stretches | None, at: int) -> bool:
-    return stretches is None or any(begin <= at < end for begin, end in stretches)
+    if stretches is None:
+        return True
+    number = bisect_right(stretches, at, key=itemgetter(0))
+    return number > 0 and at < stretches[number - 1][1]
 
 
 def _body_proof(was: bytes, now: bytes) -> str:

@@ -22,18 +22,29 @@ from rmqctl.findings import FindingKind
 from rmqctl.repair.edits import Cut, Overwrite, Quarantine, Step
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.log import LOG_BODY_CRC, LOG_PROPERTIES_LOST, LOG_QUEUE_OFFSET, LOG_STORE_TIME
+from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.commitlog import log_file_at
 from rmqctl.rocketmq.log.measure import lie_in, merged, whole_among, whole_records
 from rmqctl.rocketmq.log.record import SMALLEST, LogReader, names_place, physical_of, record_name
 from rmqctl.rocketmq.repair.damage import SOURCE, Break, Key, LogDamage, LogGap
 from rmqctl.rocketmq.repair.log_repair import LogRepair
 from rmqctl.rocketmq.repair.placeholder import Setting
-from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Place, QueueReference, Range, place_of
+from rmqctl.rocketmq.repair.queue_references import (
+    LIGHT_QUEUE,
+    Place,
+    QueueReference,
+    QueueReferences,
+    Range,
+    place_of,
+    references_into,
+)
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.text import number_of
 
 _MOST = 256 << 20
 """Bytes of destroyed ranges that are searched."""
+_NEAR = 1 << 18
+"""Bytes between two gaps that a page of another log may have filled."""
 _FEW_BITS = 2
 """Bits in which a PHYSICALOFFSET that was damaged differs from the right one, where little else proves that it was."""
 
@@ -341,6 +352,51 @@ class Whereabouts:
             if any(f.kind is LOG_PROPERTIES_LOST for f in findings) and (raw := self.log.record(at)) is not None:
                 yield from [(at, raw)] if at + len(raw) in broken and physical_of(raw) == at else ()
 
+    def strangers(self) -> Iterator[Step]:
+        """Yield steps that give up the records between two gaps that are not of here, though they lie where they say.
+
+        Such are those of a page of another log at its own place; at the begin of a file there is no gap in front of it.
+        No unit leads to any of them, and units lead all over the room that they and the gaps take, and to what follows.
+        """
+        gaps, last = list[LogGap](), ""
+        for gap in (gap for gap in self.without_foreign().gaps if not gap.file.lead):
+            if gap.file.name != last and gap.begin > gap.file.base:
+                gaps.append(replace(gap, begin=gap.file.base, end=gap.file.base))
+            gaps.append(gap)
+            last = gap.file.name
+        found = [run for run in map(self._between, gaps, gaps[1:]) if run is not None]
+        if not found:
+            return
+        claims = references_into(self.repair.store, [(one.begin, other.end + 1) for one, other, _ in found])
+        for one, other, records in found:
+            units, after = claims.inside(one.begin, other.end), self.log.record(other.end)
+            reach = bool(units) and (units[0].physical == one.begin or units[-1].end == other.end)
+            if not reach or after is None or not _is_led(other.end, after, claims):
+                continue
+            if sum(unit.size for unit in units) <= (other.end - one.begin) // 2:
+                continue
+            if all(_is_covered(at, len(raw), units) and not _is_led(at, raw, claims) for at, raw in records):
+                led = number_of(len(units), "unit", "lead")
+                why = f"it is of another log: no unit leads to it, and {led} into its place"
+                yield from (self._away(one.finding.kind, at, raw, why) for at, raw in records)
+
+    @cached_property
+    def _doubted(self) -> Ints:
+        """Physical offsets of records that have findings, or no unit, ascending."""
+        return np.union1d(np.fromiter(self.damage.records, np.int64), self.damage.missing.physical)
+
+    def _between(self, one: LogGap, other: LogGap) -> tuple[LogGap, LogGap, list[tuple[int, bytes]]] | None:
+        """Return two gaps near each other and the whole records between them; None where nothing contradicts these."""
+        is_near = one.end < other.begin <= one.end + _NEAR and one.file.name == other.file.name
+        begin, end = np.searchsorted(self._doubted, (one.end, other.begin)).tolist()
+        if not is_near or other.is_tail or begin == end:
+            return None
+        records = list[tuple[int, bytes]]()
+        for at, raw in whole_among(self.log.files, [(one.end, other.begin)]):
+            if not records or at >= records[-1][0] + len(records[-1][1]):  # not what the body of another says
+                records.append((at, raw))
+        return one, other, records
+
     def giving_way(self, *, doubted: bool) -> Iterator[Step]:
         """Yield steps that give up a record beside each gap that is too small for any: one of the two is not of here.
 
@@ -381,6 +437,17 @@ class Whereabouts:
             if gap.begin <= one.home < gap.limit or gap.begin <= one.lies_at < gap.limit:
                 return gap.finding.kind.id
         return LOG_BODY_CRC.id
+
+
+def _is_covered(at: int, size: int, units: Iterable[QueueReference]) -> bool:
+    """Whether units lead to places that a record at ``at`` overlaps."""
+    return any(unit.physical < at + size and at < unit.end for unit in units)
+
+
+def _is_led(at: int, raw: bytes, claims: QueueReferences) -> bool:
+    """Whether a unit leads to a record that has its size, or its place in a queue: the other may be damaged."""
+    place = place_of(decode_record(raw)[0])
+    return any(unit.size == len(raw) or unit.place == place for unit in claims.at(at))
 
 
 def _joined(gaps: list[LogGap]) -> list[LogGap]:

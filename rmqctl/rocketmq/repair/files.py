@@ -487,8 +487,9 @@ def _foreign(store: RocketMQStore, file: StoreFile) -> int:
     claims = references_into(store, ranges)
     units = {(c.physical, c.place) for c in claims.every() if not c.topic.startswith(LIGHT_QUEUE)}
     records = {found for begin, end in ranges for found in _records(file, begin, end)}
-    is_enough = min(len(units), len(records)) >= _LEAST
-    return len(records) if is_enough and len(units & records) <= _MOST_OWN * len(records) else 0
+    if min(len(units), len(records)) < _LEAST or units & {min(records), max(records)}:  # a page of it, not all
+        return 0
+    return len(records) if len(units & records) <= _MOST_OWN * len(records) else 0
 
 
 def _records(file: StoreFile, begin: int, end: int) -> Iterator[tuple[int, Place]]:
@@ -505,17 +506,21 @@ def _records(file: StoreFile, begin: int, end: int) -> Iterator[tuple[int, Place
 # --- directories of queues under a wrong name get their right one -----------------------------------
 
 
-def misnamed_queue_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
+def misnamed_queue_steps(
+    store: RocketMQStore, findings: Iterable[Finding], log_files: list[StoreFile]
+) -> Iterator[Step]:
     """One step for all directories of queues under a wrong name; where the right one is there they go into quarantine.
 
     Args:
-        findings: of a verification of the store.
+        store: as it is on the disk.
+        findings: of a verification.
+        log_files: of the log as earlier steps leave it.
     """
     named = [f.file for f in findings if f.kind is QUEUE_DIRECTORY]
     gone: list[str] = []
     back: list[Edit] = []
     names, made = [], set()
-    with LogReader(store.log_files) as log:
+    with LogReader(log_files) as log:
         for path in named:
             kind, topic, queue_id = path.split("/")
             dtype = BATCH_UNIT if kind == BATCH_QUEUES else UNIT

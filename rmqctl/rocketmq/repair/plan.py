@@ -148,7 +148,7 @@ class LogMender:
         """Return steps that take records away that are not of here; the next round mends what they leave."""
         with self.repair.log:
             found = self.whereabouts
-            return [*found.uncovering()] or [*found.giving_way(doubted=True)]
+            return [*found.uncovering()] or [*found.strangers()] or [*found.giving_way(doubted=True)]
 
     def giving_way(self) -> list[Step]:
         """Return steps that make room where a gap has none for any record; the next round mends what they leave."""
@@ -411,7 +411,7 @@ class _Planner:
         if self.way.puts_back:
             self._take(shifted_steps(self.store, self._room))
         self._take(foreign_steps(self.store, found))
-        self._take(misnamed_queue_steps(self.below, found))
+        self._take(misnamed_queue_steps(self.below, found, self.below.log_files))
         self._take(stray_steps(self.store, geometry))
         self._take(missing_steps(self.store, self._damage, geometry, replica))
         known, moved = set(self.left), set[int]()
@@ -448,7 +448,12 @@ class _Planner:
         return [file for name in moved if (file := log_file_at(self.below, name)) is not None]
 
     def _derived(self) -> None:
-        found, seen_now = self._findings("queues"), self._seen
+        found = self._findings("queues")
+        if self._take(
+            misnamed_queue_steps(self.below, found, self.store.log_files)
+        ):  # the log had hidden what they are
+            found = self._findings("queues")
+        seen_now = self._seen
 
         def damage() -> LogDamage:  # from here on the log stays
             return seen_now or survey(self.store)

@@ -20,6 +20,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.rules import batch_topics
 from rmqctl.rocketmq.findings.log import LOG_DLEDGER_ENTRY
 from rmqctl.rocketmq.log.block import Block, Ints, gather
+from rmqctl.rocketmq.log.chain import DLEDGER_MAGICS
 from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.state.releases import ReleaseRange, release_range
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
@@ -150,22 +151,21 @@ _OFFSETS = {field.name: field.offset for field in _RUN.fields}
 
 
 def entry_findings(block: Block) -> list[Finding]:
-    """Entries whose size or position does not fit the record they hold."""
+    """Entries whose magic is none, or whose size or position does not fit the record they hold."""
     start = block.at - ENTRY_SIZE
-    size = gather(block.data, start + _OFFSETS["size"], _RUN.dtype["size"])
-    position = gather(block.data, start + _OFFSETS["position"], _RUN.dtype["position"])
+    magic, size, position = (
+        gather(block.data, start + _OFFSETS[name], _RUN.dtype[name]) for name in ("magic", "size", "position")
+    )
     held = block.total_size + ENTRY_SIZE
     real = block.physical - ENTRY_SIZE
-    return [
-        _finding(block, int(i), int(size[i]), int(position[i]))
-        for i in np.flatnonzero((size != held) | (position != real))
-    ]
+    wrong = (size != held) | (position != real) | ~np.isin(magic, DLEDGER_MAGICS)
+    return [_finding(block, int(i), int(magic[i]), int(size[i]), int(position[i])) for i in np.flatnonzero(wrong)]
 
 
-def _finding(block: Block, row: int, size: int, position: int) -> Finding:
+def _finding(block: Block, row: int, magic: int, size: int, position: int) -> Finding:
     at, real = int(block.position[row]) - ENTRY_SIZE, int(block.physical[row])
     message = (
-        f"the entry says size {size} and position {position}, but it lies at {real - ENTRY_SIZE} "
+        f"the entry says magic {magic}, size {size} and position {position}, but it lies at {real - ENTRY_SIZE} "
         f"and its record needs {int(block.total_size[row]) + ENTRY_SIZE} bytes"
     )
     return Finding(LOG_DLEDGER_ENTRY, block.file, at, ENTRY_SIZE, message, physical_offset=real)

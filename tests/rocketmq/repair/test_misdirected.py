@@ -317,6 +317,26 @@ def test_pages_of_another_broker_cost_what_they_lie_over(
 
 
 @pytest.mark.parametrize(
+    ("release", "other", "size", "at", "given_up", "messages"),
+    [
+        pytest.param("5.5.0", "5.1.4-crash", 1024, 10240, 2, 4, id="else a broker would number a message wrong"),
+        pytest.param("4.5.2", "5.5.0-crash", 2048, 2048, 5, 8, id="one record is left behind it"),
+        pytest.param("4.5.2", "5.5.0-crash", 512, 0, 1, 2, id="the file begins with it"),
+        pytest.param("4.5.2", "4.9.8-crash", 4096, 0, 11, 14, id="all of the file but its last record"),
+    ],
+)
+def test_records_of_another_log_where_they_say_are_given_up_where_units_lead_all_over_their_place(
+    release: str, other: str, size: int, at: int, given_up: int, messages: int, keepers: dict[str, Bookkeeper]
+) -> None:
+    """No unit leads to them: each message whose unit leads into the page gets a placeholder."""
+    damager, last = keepers[release].damagers[1], 4 * SIZE
+    data = (golden.pristine(other) / "commitlog" / f"{last:020d}").read_bytes()
+    found = keepers[release].account_of(damager, damager._put(last + at, data[at : at + size]))
+    _check(found)
+    assert (found.named, found.stand_ins, found.sacrificed) == (given_up, messages, [])
+
+
+@pytest.mark.parametrize(
     ("seed", "given_up"),
     [
         pytest.param(700027, 4, id="a sound record lies where another log's record has its properties"),
@@ -363,13 +383,26 @@ def test_a_file_misnamed_and_shifted_comes_home(number: int, name: str, fill: by
     assert saved.written.messages == len(patient.sound)
 
 
+def test_a_misnamed_queue_gets_its_name_once_exchanged_log_files_have_theirs(patient: Patient) -> None:
+    """Until then its units lead to other records, which do not say what it is."""
+    one, other = (patient.root / "commitlog" / f"{number * SIZE:020d}" for number in (0, 3))
+    first = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(first)
+    (patient.root / "consumequeue/Elsewhere").mkdir()
+    (patient.root / "consumequeue/LabOrders/1").rename(patient.root / "consumequeue/Elsewhere/1")
+    repair, _, found = patient.plan()
+    assert [step.id for step in repair.plan.steps] == ["log.physical-offset", "queue.directory-name"]
+    assert patient.gone(found) == []
+
+
 # --- at random ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def keepers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bookkeeper]:
     room = tmp_path_factory.mktemp("misdirected")
-    return {release: Bookkeeper(release, room) for release in ("4.9.8", "5.5.0")}
+    return {release: Bookkeeper(release, room) for release in ("4.5.2", "4.9.8", "5.5.0")}
 
 
 @pytest.mark.parametrize("seed", range(30))
