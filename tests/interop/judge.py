@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 PROJECT = Path(__file__).parent / "java"
 RELEASES = ("4.9.8", "5.5.0")
-BROKERS = ("WholeBroker", "LoadSpeed", "StartedBroker", "RecordBroker")
+BROKERS = ("WholeBroker", "LoadSpeed", "StartedBroker", "ServedStore", "RecordBroker")
 """Programs that need the jars of a whole broker."""
 OPENS = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")
@@ -73,10 +73,15 @@ class Judge:
     """One Java process. ``workers``: how many stores it works on side by side.
 
     Any number of threads may ask, each about stores of its own.
+
+    Args:
+        program: the one of `PROJECT` that answers; ``ServedStore`` takes one store after the other.
     """
 
-    def __init__(self, classes: str, home: Path, *, workers: int = 1, patience: int = 20_000) -> None:
-        command = java(classes, home, "Judge", workers, patience=patience)
+    def __init__(
+        self, classes: str, home: Path, *, workers: int = 1, patience: int = 20_000, program: str = "Judge"
+    ) -> None:
+        command = java(classes, home, program, workers, patience=patience)
         self._log = open(home / "judge.log", "wb")  # noqa: SIM115 -- open as long as the process
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=home, encoding="utf-8"
