@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from formats.rocketmq.message import TRANSACTION, decode_record
+from formats.rocketmq.message import TRANSACTION, Magic, decode_record
 from rmqctl.findings import FindingKind
 from rmqctl.repair.edits import Cut, Overwrite, Quarantine, Step
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
@@ -25,7 +25,15 @@ from rmqctl.rocketmq.findings.log import LOG_BODY_CRC, LOG_PROPERTIES_LOST, LOG_
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.commitlog import log_file_at
 from rmqctl.rocketmq.log.measure import lie_in, merged, whole_among, whole_records
-from rmqctl.rocketmq.log.record import SMALLEST, LogReader, names_place, physical_of, record_name
+from rmqctl.rocketmq.log.record import (
+    HEAD_SEEN,
+    SMALLEST,
+    LogReader,
+    magic_of,
+    names_place,
+    physical_of,
+    record_name,
+)
 from rmqctl.rocketmq.repair.damage import SOURCE, Break, Key, LogDamage, LogGap
 from rmqctl.rocketmq.repair.log_repair import LogRepair
 from rmqctl.rocketmq.repair.placeholder import Setting
@@ -201,7 +209,7 @@ class Whereabouts:
             gaps += self._foreign(run)
         if len(gaps) == len(self.damage.gaps):
             return self.damage
-        gaps = _joined(gaps)
+        gaps = [self._over_blank(gap) for gap in _joined(gaps)]
         last = gaps[-1]
         if last.end == self.damage.end and not last.file.lead:
             last.is_tail = True
@@ -215,6 +223,17 @@ class Whereabouts:
         is_lost = lie_in(physical, ((gap.begin, gap.end) for gap in gaps)) & ~np.isin(physical, list(self.own))
         missing = self.damage.missing.where(~is_lost)
         return replace(self.damage, gaps=gaps, records=records, missing=missing)
+
+    def _over_blank(self, gap: LogGap) -> LogGap:
+        """Return a range that reaches to the end of its file, where a unit leads over the blank record at its end: that
+        is of the other log, too.
+        """
+        file_end = gap.file.base + gap.file.size
+        is_inner = not gap.file.lead and gap.end < file_end < self.damage.end
+        if not is_inner or magic_of(self.log.read(gap.end, HEAD_SEEN)) != Magic.BLANK:
+            return gap
+        is_led = any(gap.begin <= unit.physical < gap.end < unit.end < file_end for unit in self.claims.every())
+        return replace(gap, end=file_end, ends_file=True) if is_led else gap
 
     def _foreign(self, run: LogGap) -> Iterator[LogGap]:
         """Parts of a run whose records do not belong where they lie."""

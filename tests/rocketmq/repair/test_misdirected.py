@@ -281,6 +281,17 @@ def test_a_file_of_another_broker_in_the_place_of_ones_own(other: str, number: i
     assert all(one.physical // SIZE == number for one in patient.gone(found))
 
 
+def test_the_last_message_of_a_file_gets_its_placeholder_though_another_brokers_file_ends_earlier(
+    keepers: dict[str, Bookkeeper],
+) -> None:
+    """The blank record of that lies where the last message ended, to which a unit still leads."""
+    damager = keepers["5.5.0"].damagers[1]
+    data = (damager.other / "commitlog" / f"{3 * SIZE:020d}").read_bytes()
+    found = keepers["5.5.0"].account_of(damager, damager._put(2 * SIZE, data))
+    _check(found)
+    assert found.stand_ins == 309
+
+
 @pytest.mark.parametrize(("size", "number"), [(512, 145), (4096, 8), (4096, 15), (16384, 4)])
 def test_a_later_page_of_another_broker_in_the_last_file_makes_nothing_behind_it_old(
     size: int, number: int, keepers: dict[str, Bookkeeper]
