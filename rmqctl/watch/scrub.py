@@ -7,6 +7,7 @@ is no finding.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ _MOST = 10_000
 """Findings of a store that are remembered."""
 _NAP = 0.5
 """Seconds of sleep, at most, between two looks at whether it is to end."""
+_UNTIDY = 32 << 20
+"""Bytes that are read before memory is freed."""
 _SHARE = 20
 """Figures may take one part in so many of the time."""
 
@@ -112,6 +115,7 @@ class Watch:
         self._listener, self._clock, self._sleep = listener, clock, sleep
         self._stores = [_Watched(member, self.memory.of(member.path)) for member in members]
         self._ends = None if settings.lasting is None else clock() + settings.lasting
+        self._tidied = 0
         self.is_over = False
 
     @property
@@ -169,6 +173,7 @@ class Watch:
             events = self._look(store, part)
             read = self.pace.read - before
             memory.read += read
+            self._tidy()
             memory.done.append(part.name)
             self.memory.save()
             if self._listener is not None:
@@ -268,6 +273,14 @@ class Watch:
         while not self.is_over and self._clock() < until:
             self._sleep(min(_NAP, seconds))
 
+    def _tidy(self) -> None:
+        """Free what was read: opened stores refer to themselves, and so few objects hold large arrays that Python would
+        leave them lying, for it counts objects.
+        """
+        if self.pace.read - self._tidied >= _UNTIDY:
+            gc.collect()
+            self._tidied = self.pace.read
+
     # --- beside the files -----------------------------------------------------------------------------
 
     def _figures(self, store: _Watched) -> Iterator[list[Row]]:
@@ -279,6 +292,7 @@ class Watch:
             found = figures_of(store.member.open(), self._now())
         except (RmqctlError, OSError):
             found = {}
+        self._tidy()
         now = self._clock()
         store.looked = now + max(self.settings.figures, _SHARE * (now - began))
         if found:

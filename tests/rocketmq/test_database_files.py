@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,9 +28,10 @@ from formats.rocketmq.rocksdb_files import (
     WriteBatchHeader,
 )
 from rmqctl.errors import IOFailure
+from rmqctl.files.tree import Entry
 from rmqctl.rocketmq.store.database_files import SalvagedDatabase, salvaged_database
 from rmqctl.rocketmq.store.database_rows import fits
-from rmqctl.rocketmq.store.databases import Database, databases_of, new_database, open_database
+from rmqctl.rocketmq.store.databases import MESSAGES, Database, databases_of, new_database, open_database
 from rmqctl.rocketmq.store.locate import open_store_at
 
 rocksdict = pytest.importorskip("rocksdict")
@@ -266,3 +268,27 @@ def test_compressed_blocks(kind: str, golden: Golden) -> None:
     rows = {key: value for key, value in rows.items() if not b"key-000500" <= key < b"key-000600"}
     found = salvaged(root, POP)
     assert (found.families, found.lost) == ({"default": rows}, [])
+
+
+def test_a_broker_that_opens_a_database_meanwhile_does_not_damage_it(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocksDB writes a new manifest and names it in CURRENT; the old one goes later."""
+    root = golden("5.5.0-rdbmsg-clean")
+    store, directory = open_store_at(str(root)), root / MESSAGES
+    kind = type(store.tree)
+    listed = kind.entries
+    (old,) = directory.glob("MANIFEST-*")
+
+    def entries(tree: Any, path: str, *, sizes: bool = True) -> list[Entry]:
+        found = listed(tree, path, sizes=sizes)
+        if path == MESSAGES:
+            shutil.copy(old, directory / "MANIFEST-000999")
+            (directory / "CURRENT").write_text("MANIFEST-000999\n", "utf-8")
+        return found
+
+    with open_database(store, MESSAGES, "reading") as database:
+        rows = sum(1 for family in database.families for _ in database.rows(family))
+    monkeypatch.setattr(kind, "entries", entries)
+    with open_database(store, MESSAGES, "reading") as database:
+        assert sum(1 for family in database.families for _ in database.rows(family)) == rows

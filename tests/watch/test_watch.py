@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import shutil
 import threading
 import tracemalloc
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from rmqctl.inventory import Member, members_of
 from rmqctl.kafka.verbs import checking
 from rmqctl.opening import open_store
 from rmqctl.rocketmq.verify import parts
-from rmqctl.watch import Memory, Settings, Watch
+from rmqctl.watch import Memory, Settings, Watch, scrub
 from tests.commands.test_beside_a_writer import writing
 from tests.test_parts import kafka, rocketmq
 
@@ -260,3 +262,15 @@ def test_a_state_that_cannot_be_written_stays_as_it_was(store: Path, tmp_path: P
     assert state.read_bytes() == before
     assert json.loads(before)["kind"] == "watch-state"
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+def test_it_keeps_nothing_of_what_it_has_looked_at(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opened stores refer to themselves, and nothing here makes so many objects that Python would collect them."""
+    monkeypatch.setattr(scrub, "_UNTIDY", open_store(str(store)).size // 2)
+    watch = Watch([member(store)], replace(ONCE, cycles=4))
+    gc.disable()
+    try:
+        objects = [len(gc.get_objects()) for events in watch.run() if of("cycle", events)]
+    finally:
+        gc.enable()
+    assert objects[-1] < objects[0] + 1000

@@ -35,6 +35,7 @@ _BUFFER = 16 << 20
 """Bytes of rows of a family that are in memory while they are written."""
 _PLACE = re.compile(r"\S*/rmqctl-rocksdb-[^/]*/\d+/")
 """The directory of links, in what the library says."""
+_CURRENT = "CURRENT"
 _NO_DATA = ("LOCK", "rocksdict-config.json")
 _FIRST_MANIFEST = b"MANIFEST-000001"
 """RocksDB writes it when it makes a database, and the next one before it opens that: only a failure in between leaves
@@ -152,7 +153,7 @@ def lost_current(store: RocketMQStore, path: str) -> str:
     """
     if not has_database(store, path):
         return ""
-    current = read_all(store.tree, f"{path}/CURRENT")
+    current = read_all(store.tree, f"{path}/{_CURRENT}")
     if current is None:
         return "CURRENT is gone"
     if current.strip() == _FIRST_MANIFEST and any(e.name.endswith(".sst") for e in store.tree.entries(path)):
@@ -326,9 +327,12 @@ def _open(tree: Tree, path: str, links: Path, purpose: str, shown: str) -> tuple
         directory = links / str(attempt)
         directory.mkdir()
         try:
+            current = Path(local_path(tree, f"{path}/{_CURRENT}") or "")
+            if current.is_file():  # before the look at the names: it must not name a manifest that comes later
+                shutil.copyfile(current, directory / _CURRENT)
             for file in tree.entries(path, sizes=False):
                 place = local_path(tree, file.path)
-                if place is not None and os.path.isfile(place):  # a pipe would block the library
+                if place is not None and file.name != _CURRENT and os.path.isfile(place):  # a pipe would block it
                     (directory / file.name).symlink_to(Path(place).absolute())
             names = list(Rdict.list_cf(str(directory), options))
             families = dict.fromkeys(names, options)
