@@ -38,14 +38,24 @@ def class_path(release: str, work: Path, program: str = "Judge") -> str:
     shutil.copy(PROJECT / "pom.xml", project)
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={project}/cp.txt"]
     profile = ["-Pbroker"] if program in BROKERS else []
-    if program == "OldBroker":
+    is_old = release.startswith("3.")
+    if is_old:
         profile = ["-Pbroker", "-Drocketmq.group=com.alibaba.rocketmq"]
     subprocess.run(["mvn", "-q", "-B", f"-Drocketmq.version={release}", *profile, *goal], cwd=project, check=True)
     jars = (project / "cp.txt").read_text("utf-8").strip()
-    names = ("Json", program) if program == "OldBroker" else ("Json", "LiveStore", program)
-    sources = [str(PROJECT / f"src/main/java/rmqctl/{name}.java") for name in names]
-    subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", jars, *sources], check=True)
+    names = ("Json", program) if program in ("OldBroker", "StartedBroker") else ("Json", "LiveStore", program)
+    sources = [PROJECT / f"src/main/java/rmqctl/{name}.java" for name in names]
+    if is_old:
+        sources = [_of_old_package(source, project) for source in sources]
+    subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", jars, *map(str, sources)], check=True)
     return f"{classes}{os.pathsep}{jars}"
+
+
+def _of_old_package(source: Path, into: Path) -> Path:
+    """A copy of a program for the releases whose classes were com.alibaba's."""
+    copy = into / source.name
+    copy.write_text(source.read_text("utf-8").replace("org.apache.rocketmq", "com.alibaba.rocketmq"), "utf-8")
+    return copy
 
 
 def java(

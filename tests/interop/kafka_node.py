@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -76,16 +77,17 @@ def official_dump(release: str, work: Path, *words: str) -> list[str]:
     return subprocess.run([*command, tool, *words], check=True, capture_output=True, text=True).stdout.splitlines()
 
 
-def format_directory(release: str, logs: Path, work: Path, *features: str) -> None:
-    """Make an empty log directory with these features, as an operator does."""
+def format_directory(release: str, logs: Path, work: Path, *features: str, words: Sequence[str] = ()) -> None:
+    """Make an empty log directory with these features, as an operator does; ``words``: more of the command."""
     settings = work / "format.properties"
     settings.write_text(
         f"process.roles=broker,controller\nnode.id=1\nlog.dirs={logs}\ncontroller.listener.names=CONTROLLER\n"
         "listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093\n"
-        "controller.quorum.voters=1@127.0.0.1:9093\n",
+        "controller.quorum.voters=1@127.0.0.1:9093\n"
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n",
         "utf-8",
     )
-    words = ["format", "-t", "AbCdEfGhQxSTU-V_wXyZ01", "-c", str(settings)]
+    words = ["format", "-t", "AbCdEfGhQxSTU-V_wXyZ01", "-c", str(settings), *words]
     command = ["java", "-XX:TieredStopAtLevel=1", "-cp", class_path(release, work), "kafka.tools.StorageTool"]
     chosen = [word for feature in features for word in ("--feature", feature)]
     subprocess.run([*command, *words, *chosen], check=True, capture_output=True)
@@ -114,7 +116,8 @@ def write_properties(
         "offsets.topic.replication.factor": 1, "transaction.state.log.replication.factor": 1,
         "transaction.state.log.min.isr": 1, "offsets.topic.num.partitions": 1,
         "transaction.state.log.num.partitions": 1, "auto.create.topics.enable": "false",
-        "log.retention.ms": -1, "group.initial.rebalance.delay.ms": 0, **settings,
+        "log.retention.ms": -1, "group.initial.rebalance.delay.ms": 0,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT", **settings,
     }  # fmt: skip
     path.write_text("".join(f"{name}={value}\n" for name, value in given.items()), "utf-8")
     return path

@@ -10,13 +10,14 @@ from contextlib import closing
 from formats.kafka.record_batch import MAGIC_AT
 from rmqctl.foresight import Effect, Statement
 from rmqctl.kafka.directory.directory import LogFile
-from rmqctl.kafka.directory.file_names import DirectoryState
+from rmqctl.kafka.directory.file_names import METADATA_TOPIC, DirectoryState
 from rmqctl.kafka.directory.releases import features_of_release, metadata_version_name, unsupported
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.known_settings import KnownSettings
 from rmqctl.release import Release
 
 KRAFT_ONLY, KRAFT = Release(4, 0, 0), Release(2, 8, 0)
+METADATA_LOG_SINCE = Release(3, 0, 0)
 STRAY_SINCE, DIRECTORY_IDS_SINCE, TIERED_SINCE = Release(3, 7, 0), Release(3, 7, 0), Release(3, 6, 0)
 SETTINGS = KnownSettings(__package__, "settings.txt", "KafkaConfig", ("listener.name.", "metric", "confluent."))
 _METADATA = "metadata.version"
@@ -81,6 +82,14 @@ def _mode(replicas: Replicas, release: Release) -> Iterator[Statement]:
 
 
 def _features(replicas: Replicas, release: Release) -> Iterator[Statement]:
+    if KRAFT <= release < METADATA_LOG_SINCE and replicas.metadata_log is not None:
+        yield Statement(
+            "metadata.log", Effect.LOSES, METADATA_TOPIC,
+            "does not read it: it begins a metadata log of its own, @metadata, and serves none of the partitions",
+            f"KafkaRaftServer.MetadataTopic, renamed with {METADATA_LOG_SINCE}",
+            "do not go back to the preview of KRaft: take the release that was here",
+        )  # fmt: skip
+        return
     if replicas.image is None or not (why := unsupported(replicas.image.features, release)):
         return
     lowest, highest = features_of_release(release).get(_METADATA, (0, 0))

@@ -5,11 +5,14 @@ import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.io.Reader;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.util.Arrays;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -18,6 +21,7 @@ import java.util.stream.Stream;
 import kafka.server.KafkaConfig;
 import kafka.server.KafkaRaftServer;
 import org.apache.kafka.common.utils.Time;
+import scala.Option;
 
 /**
  * Whole brokers, one after the other in one virtual machine; commands and answers as those of Client.
@@ -108,12 +112,23 @@ public final class Brokers {
 
     private static void run(Properties given) {
         try {
-            server = new KafkaRaftServer(KafkaConfig.fromProps(given, false), Time.SYSTEM);
+            server = made(KafkaConfig.fromProps(given, false));
             server.startup();
             outcome.complete("started");
         } catch (Throwable error) {
             error.printStackTrace();
             ended(1);
+        }
+    }
+
+    /** A server; before 3.4 it was also told how its threads are to be called. */
+    private static KafkaRaftServer made(KafkaConfig config) throws Exception {
+        Constructor<?> maker = KafkaRaftServer.class.getConstructors()[0];
+        Object[] words = {config, Time.SYSTEM, Option.empty()};
+        try {
+            return (KafkaRaftServer) maker.newInstance(Arrays.copyOf(words, maker.getParameterCount()));
+        } catch (InvocationTargetException failed) {
+            throw failed.getCause() instanceof Exception why ? why : failed;
         }
     }
 

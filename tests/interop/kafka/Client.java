@@ -15,6 +15,7 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -47,6 +48,8 @@ public final class Client {
             case "create" -> create(server, asked);
             case "storm" -> storm(server, asked[1], asked[2]);
             case "calm" -> calm();
+            case "ends" -> ends(server);
+            case "commit" -> commit(server, asked[1], asked[2], Long.parseLong(asked[3]));
             case "load" -> load(server, asked[1], Integer.parseInt(asked[2]), Integer.parseInt(asked[3]));
             case "share" -> Class.forName("ShareClient")
                     .getMethod("share", String.class, String[].class).invoke(null, server, asked);
@@ -78,6 +81,43 @@ public final class Client {
                 }
             });
             read(consumer, all, record -> OUT.printf("[\"%s\",%s]%n", record.topic(), fields(record)));
+        }
+    }
+
+    /** {@code [topic, partition, first offset, next offset]} of all partitions, and {@code [group, topic, partition, offset]} in a second list. */
+    private static void ends(String server) throws Exception {
+        List<String> found = new ArrayList<>();
+        Properties given = new Properties();
+        given.put("bootstrap.servers", server);
+        given.put("default.api.timeout.ms", "31000");
+        try (KafkaConsumer<byte[], byte[]> consumer =
+                new KafkaConsumer<>(given, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.listTopics().forEach((topic, partitions) -> partitions.forEach(p -> {
+                TopicPartition one = new TopicPartition(topic, p.partition());
+                try {
+                    long first = consumer.beginningOffsets(List.of(one)).get(one);
+                    found.add(String.format("[\"%s\",%d,%d,%d]", topic, p.partition(), first, consumer.endOffsets(List.of(one)).get(one)));
+                } catch (org.apache.kafka.common.errors.TimeoutException nobody) {
+                    found.add(String.format("[\"%s\",%d,null,null]", topic, p.partition()));
+                }
+            }));
+        }
+        OUT.println(found);
+        found.clear();
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", server))) {
+            for (var group : admin.listConsumerGroups().all().get()) {
+                admin.listConsumerGroupOffsets(group.groupId()).partitionsToOffsetAndMetadata().get().forEach((one, at) -> {
+                    found.add(String.format("[\"%s\",\"%s\",%d,%d]", group.groupId(), one.topic(), one.partition(), at.offset()));
+                });
+            }
+        }
+        OUT.println(found);
+    }
+
+    /** {@code commit GROUP TOPIC OFFSET}: the position of a group in partition 0. */
+    private static void commit(String server, String group, String topic, long offset) throws Exception {
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", server))) {
+            admin.alterConsumerGroupOffsets(group, Map.of(new TopicPartition(topic, 0), new OffsetAndMetadata(offset))).all().get();
         }
     }
 

@@ -1,6 +1,7 @@
 package rmqctl;
 
 import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
 import java.lang.reflect.Method;
 import java.net.ServerSocket;
 import java.nio.file.Files;
@@ -20,7 +21,9 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /**
  * What a whole broker of the release has once it has started: {@code StartedBroker DIRECTORY SETTING...}. One JSON line: whether it starts, the
- * ends of the log, the topics it knows, the ends of their queues, and what groups have committed.
+ * ends of the log, the topics it knows, the ends of their queues, what groups have committed, and how many timers wait.
+ *
+ * <p>It is compiled against com.alibaba.rocketmq, too, whose classes lack or misspell some methods: those are called by name.
  */
 public final class StartedBroker {
     private static final int SETTLED = 5;
@@ -58,11 +61,13 @@ public final class StartedBroker {
         listen.setListenPort(free());
         BrokerController broker = new BrokerController(config, listen, new NettyClientConfig(), settings);
         long begin = System.nanoTime();
+        long worked = worked();
         if (!broker.initialize()) {
             return Json.object("starts", false, "error", "initialize() is false");
         }
         broker.start();
-        long seconds = (System.nanoTime() - begin) / 1_000_000;
+        long milliseconds = (System.nanoTime() - begin) / 1_000_000;
+        long processor = (worked() - worked) / 1_000_000;
         MessageStore store = broker.getMessageStore();
         Map<String, Object> topics = new TreeMap<>();
         broker.getTopicConfigManager().getTopicConfigTable().forEach((name, topic) -> topics.put(name, topic.getReadQueueNums()));
@@ -71,13 +76,16 @@ public final class StartedBroker {
         int same = 0;
         for (long end = System.currentTimeMillis() + PATIENCE_MS; same < SETTLED && System.currentTimeMillis() < end; Thread.sleep(100)) {
             Map<String, Object> now = queues(store, topics, Path.of(args[0]));
-            same = now.equals(queues) && store.dispatchBehindBytes() <= 0 ? same + 1 : 0;
+            same = now.equals(queues) && asked(store, "dispatchBehindBytes") <= 0 ? same + 1 : 0;
             queues = now;
         }
-        Object answer = Json.object("starts", true, "milliseconds", seconds, "begin", store.getMinPhyOffset(), "end", store.getMaxPhyOffset(),
-            "topics", topics.keySet(), "queues", queues, "offsets", offsets);
-        broker.shutdown();
-        return answer;
+        return Json.object("starts", true, "milliseconds", milliseconds, "processor", processor, "end", store.getMaxPhyOffset(),
+            "topics", topics.keySet(), "queues", queues, "offsets", offsets, "timers", timers(broker));
+    }
+
+    /** Processor time of all threads so far, in nanoseconds. */
+    private static long worked() {
+        return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
     }
 
     /** First and next offset of all queues of known topics, and of those that have a directory. */
@@ -107,15 +115,40 @@ public final class StartedBroker {
     }
 
     private static void add(Map<String, Object> found, MessageStore store, String topic, int queue) throws Exception {
-        long last;
-        try {
-            Method ask = store.getClass().getMethod("getMaxOffsetInQueue", String.class, int.class);
-            last = (Long) ask.invoke(store, topic, queue);
-        } catch (Throwable none) {
-            return;
-        }
+        long last = end(store, "Max", topic, queue);
         if (last > 0) {
-            found.put(topic + "/" + queue, java.util.List.of(store.getMinOffsetInQueue(topic, queue), last));
+            found.put(topic + "/" + queue, java.util.List.of(end(store, "Min", topic, queue), last));
+        }
+    }
+
+    private static long end(MessageStore store, String which, String topic, int queue) {
+        for (String name : new String[] {"Queue", "Quque"}) { // 3.2.6 spells it so
+            try {
+                Method ask = store.getClass().getMethod("get" + which + "OffsetIn" + name, String.class, int.class);
+                return (Long) ask.invoke(store, topic, queue);
+            } catch (Throwable none) {
+                continue;
+            }
+        }
+        return 0;
+    }
+
+    private static long asked(Object object, String method) {
+        try {
+            return ((Number) object.getClass().getMethod(method).invoke(object)).longValue();
+        } catch (Throwable none) {
+            return 0;
+        }
+    }
+
+    /** Timer messages that wait; null where the release has none. */
+    private static Object timers(BrokerController broker) {
+        try {
+            Object store = broker.getClass().getMethod("getTimerMessageStore").invoke(broker);
+            Object metrics = store.getClass().getMethod("getTimerMetrics").invoke(store);
+            return metrics.getClass().getMethod("getTimingCount").invoke(metrics) instanceof Map<?, ?> counts ? counts.size() : null;
+        } catch (Throwable none) {
+            return null;
         }
     }
 
