@@ -40,8 +40,8 @@ def conf(store: str, kind: str, release: str) -> dict[str, str]:
     if kind == "plain":
         found = {name: value for name, value in found.items() if name in PLAIN}
     if release.startswith("3."):  # that is how it spells them
-        found |= {name.replace("mapped", "maped"): value for name, value in found.items() if "mapped" in name}
-    found |= {name.replace("maped", "mapped"): value for name, value in found.items() if name.startswith("maped")}
+        found |= {name.replace("mappedF", "mapedF"): value for name, value in found.items() if "mappedF" in name}
+    found |= {name.replace("mapedF", "mappedF"): value for name, value in found.items() if name.startswith("mapedF")}
     return found
 
 
