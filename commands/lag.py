@@ -54,7 +54,8 @@ def command(
     Positions of RocketMQ's groups are in files that are written over: those of a time are unknown.
 
     Several PATHs, a pattern in quotes or @inventory.toml: a topic's queues lie on many brokers, and the sum of each
-    group and topic over all of them follows.
+    cluster, group and topic over all of them follows. Brokers of one Kafka cluster answer as one: committed offsets are
+    those of the coordinator, ends of partitions those of the replica that `elect` would have lead.
 
     \b
     Examples:

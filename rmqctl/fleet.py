@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from rmqctl import questions
 from rmqctl.answer import Answer, Proposal, Row, Section
@@ -136,7 +137,8 @@ class Fleet:
         def one(member: Member, store: Asked) -> Answer:
             return ask_one(member, store, question) if isinstance(store, Store) else store.answer(question)
 
-        return shape(self._each_once(question.verb), one)
+        fleet = self._each_once(question.verb)
+        return shape(fleet.by_clusters() if isinstance(question, questions.Lag) else fleet, one)
 
     def _each_once(self, verb: str) -> Fleet:
         """Return the stores, one for all of its parts that were named where a verb looks at the whole store."""
@@ -150,6 +152,34 @@ class Fleet:
                 member = replace(member, name=store.root)
             kept.append((member, store))
         return Fleet(kept, self.remarks) if len(kept) < len(self.stores) else self
+
+    def by_clusters(self) -> Fleet:
+        """Return the stores, with those of a Kafka cluster as one: each has replicas of what others have, and a group's
+        offsets lie with its coordinator, whoever leads what it reads.
+        """
+        found: dict[tuple[str | None, str], list[tuple[int, int]]] = {}
+        for number, (member, store) in enumerate(self.stores):
+            own = store.membership if isinstance(store, Store) else None
+            if own is not None:
+                found.setdefault((member.cluster, own[0]), []).append((own[1], number))
+        kept = dict(enumerate(self.stores))
+        remarks = list(self.remarks)
+        for (_, cluster), brokers in found.items():
+            places = dict(brokers)
+            if len(places) < len(brokers):
+                twice = Counter(node for node, _ in brokers).most_common(1)[0][0]
+                names = " and ".join(self.stores[number][0].name for node, number in brokers if node == twice)
+                remarks.append(
+                    f"{names} are of node {twice} of cluster {cluster}, so each store answers for itself; give one of "
+                    "each broker, or an inventory in which copies have a cluster of their own"
+                )
+            elif len(brokers) > 1:
+                numbers = sorted(number for _, number in brokers)
+                asked = [kept.pop(number) for number in numbers]
+                first = asked[0][0]
+                name = first.cluster or f"cluster {cluster}"
+                kept[numbers[0]] = Member(name, first.path, first.cluster, release=first.release), _Brokers(asked)
+        return Fleet([kept[number] for number in sorted(kept)], remarks)
 
     def as_tables(
         self, filters: Filters = EVERYTHING, *, split_size: int | None = None, body: str = "decompressed"
@@ -233,6 +263,19 @@ class Fleet:
     def compared(self, ask: Ask) -> Answer:
         """Return what is said of pairs of stores; a row a pair."""
         return _wholly(_differed, "equal", is_opened=True, then=_diff_command)(self, ask)
+
+
+@dataclass(frozen=True, slots=True)
+class _Brokers:
+    """The brokers of a cluster that answer together; an :class:`Elsewhere`."""
+
+    stores: Sequence[tuple[Member, Opened]]
+
+    def answer(self, question: Question[Any] | None, /) -> Answer:
+        """Have one of them asked for all."""
+        named = [(member.name, store) for member, store in self.stores if isinstance(store, Store)]
+        assert isinstance(question, questions.Lag)
+        return ask_one(*cast(tuple[Member, Store], self.stores[0]), replace(question, brokers=named))
 
 
 def ask_one(member: Member, store: Store, question: Question[Any]) -> Answer:
@@ -354,23 +397,35 @@ def _is_well(own: Answer) -> bool:
 # --- rows of all stores -------------------------------------------------------------------------------
 
 
-def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None, shown: Sequence[str] = ()) -> Answer:
+_Rows = list[tuple[Member, Row]]
+"""Rows, each with its store."""
+
+
+def _rows(
+    fleet: Fleet,
+    ask: Ask,
+    *,
+    sums: Callable[[Iterable[Row]], Section] | None,
+    lacking: Callable[[Fleet, _Rows], Iterable[str]] = lambda *_: (),
+    shown: Sequence[str] = (),
+) -> Answer:
     """Give the rows of every store with its name before them.
 
     Args:
         sums: makes the table of sums over all stores.
+        lacking: says what some stores have no rows of, though others do.
         shown: columns on a terminal of what is looked for: one store that has it is enough for a "yes", and that others
             found nothing is left out.
     """
     answer = Answer(remarks=list(fleet.remarks))
-    kept: list[Row] = []
+    kept: _Rows = []
     columns: list[str] = []
 
     def named(member: Member, own: Answer) -> Iterator[Row]:
         columns.extend(name for name in own.columns or () if name not in columns)
         before, remarks = len(kept), len(own.remarks)
         for row in own:
-            kept.append(row)
+            kept.append((member, row))
             columns.extend(name for name in shown if name in row and name not in columns)
             yield {**member.head, **row}
         if shown and len(kept) == before and len(own.remarks) > remarks:
@@ -382,9 +437,8 @@ def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None
             unread += "error" in row
             yield row
         if shown:
-            answer.is_no = not kept or bool(unread)
-            if not kept and unread < len(fleet):
-                answer.remark(f"nothing found in {number_of(len(fleet) - unread, 'store')}; one alone says why")
+            _judge(answer, len(kept), len(fleet) - unread, unread)
+        answer.remarks += lacking(fleet, kept)
 
     def sections() -> Iterator[Section]:
         found = list(rows())
@@ -393,22 +447,50 @@ def _rows(fleet: Fleet, ask: Ask, *, sums: Callable[[list[Row]], Section] | None
         yield Section(rows=shown, columns=[*heads, *columns] if columns else None, is_optional=True)
         if sums is not None:
             yield Section(lines=[""])
-            yield sums(kept)
+            yield sums(_summed(fleet, kept, answer))
         yield Section(lines=_failures(found), folds=True)
 
     answer.rows, answer.sections = rows(), sections
     return answer
 
 
-def _topic_sums(rows: list[Row]) -> Section:
+def _judge(answer: Answer, found: int, read: int, unread: int) -> None:
+    """Judge what was looked for in stores."""
+    answer.is_no = not found or bool(unread)
+    if not found and read:
+        answer.remark(f"nothing found in {number_of(read, 'store')}; one alone says why")
+
+
+def _summed(fleet: Fleet, kept: _Rows, answer: Answer) -> Iterator[Row]:
+    """Yield the rows that add up, with their cluster: those of a replica count where its master cannot be read."""
+    read = {member.name for member, _ in kept}
+    masters = {member.name: member.facts.get("replica_of") for member, _ in fleet.stores}
+    beside = {name for name in read if masters.get(name) in read}
+    if beside:
+        answer.remark(f"not in the sums, being replicas of others here: {', '.join(sorted(beside))}")
+    unread = [member.name for member, store in fleet.stores if isinstance(store, Exception)]
+    if unread:
+        answer.remark(f"the sums lack what cannot be read: {', '.join(unread)}")
+    for member, row in kept:
+        if member.name not in beside:
+            yield row if member.cluster is None else {"cluster": member.cluster, **row}
+
+
+def _topic_sums(rows: Iterable[Row]) -> Section:
     """A topic's queues lie on many brokers: what a user wants is their sum."""
-    sums: dict[str, dict[str, Any]] = {}
+    sums: dict[tuple[str | None, str], dict[str, Any]] = {}
     for row in rows:
         count = "messages" if "messages" in row else "records"
-        one = sums.setdefault(row["topic"], {"topic": row["topic"], "queues": 0, count: 0, "bytes": 0})
+        one = sums.setdefault(
+            (row.get("cluster"), row["topic"]), {**_head(row, "topic"), "queues": 0, count: 0, "bytes": 0}
+        )
         one["queues"] += row.get("queues", row.get("partitions", 1)) or 0
         _add(one, row, count, "bytes")
     return Section(rows=list(sums.values()), title="Sum by topic", is_optional=True, is_fixed=True)
+
+
+def _head(row: Row, *names: str) -> Row:
+    return {name: row[name] for name in ("cluster", *names) if name in row}
 
 
 def _add(total: dict[str, Any], row: Row, *names: str) -> None:
@@ -418,16 +500,39 @@ def _add(total: dict[str, Any], row: Row, *names: str) -> None:
         total[name] = total.get(name, 0) + (row.get(name) or 0) if is_known else None
 
 
-def _lag_sums(rows: list[Row]) -> Section:
-    sums: dict[tuple[str, str], dict[str, Any]] = {}
+def _lag_sums(rows: Iterable[Row]) -> Section:
+    sums: dict[tuple[str | None, str, str], dict[str, Any]] = {}
     for row in rows:
-        key = row["group"], row["topic"]
-        one = sums.setdefault(key, {"group": key[0], "topic": key[1], "queues": 0, "lag": 0, "anomalies": 0})
+        key = row.get("cluster"), row["group"], row["topic"]
+        one = sums.setdefault(key, {**_head(row, "group", "topic"), "queues": 0, "lag": 0, "anomalies": 0})
         one["queues"] += 1
         _add(one, row, "lag")
         is_known = "anomaly" not in row.get("unknown", ()) and one["anomalies"] is not None
         one["anomalies"] = one["anomalies"] + (row.get("anomaly") is not None) if is_known else None
     return Section(rows=list(sums.values()), title="Sum by group and topic", is_optional=True, is_fixed=True)
+
+
+def _lacking_offsets(fleet: Fleet, kept: _Rows) -> Iterator[str]:
+    """Say on which brokers of RocketMQ a topic has messages of which a group has stored no offset, where it has some on
+    others: what it has not consumed there is in no row.
+    """
+    brokers = [(m, store) for m, store in fleet.stores if isinstance(store, Store) and store.family == "rocketmq"]
+    found: dict[tuple[str | None, str, str], set[str]] = {}
+    for member, row in kept:
+        found.setdefault((member.cluster, row["group"], row["topic"]), set()).add(member.name)
+    for member, store in brokers:
+        absent = [key for key, names in found.items() if key[0] == member.cluster and member.name not in names]
+        if not absent:
+            continue
+        try:
+            asked = questions.Topics(tuple({topic for _, _, topic in absent}), by_topic=True)
+            counts = {row["topic"]: row["messages"] for row in ask_one(member, store, asked)}
+        except (RmqctlError, OSError):
+            continue  # its own row says why
+        for _, group, topic in absent:
+            if counts.get(topic):
+                held = number_of(counts[topic], "message")
+                yield f"{member.name}: group {group} has stored no offset of {topic}, of which {held} lie there"
 
 
 # --- a row a store ------------------------------------------------------------------------------------
@@ -645,7 +750,7 @@ _SHAPES: dict[type[Question[Any]], Callable[[Fleet, Ask], Answer]] = {
     questions.Recover: _wholly(_recovered, "harmless", is_opened=True),
     questions.Rebuild: _wholly(_rebuilt, "current", then=lambda member: typed("rebuild", member.path)),
     questions.Topics: partial(_rows, sums=_topic_sums),
-    questions.Lag: partial(_rows, sums=_lag_sums),
+    questions.Lag: partial(_rows, sums=_lag_sums, lacking=_lacking_offsets),
     questions.Producers: partial(_rows, sums=None),
     questions.Transactions: partial(_rows, sums=None),
     questions.QueryKey: partial(_rows, sums=None, shown=_FOUND),

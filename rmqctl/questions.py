@@ -202,13 +202,18 @@ class Topics(Dated[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class Lag(Dated[Answer]):
-    """See :meth:`rmqctl.store.Store.lag`."""
+    """See :meth:`rmqctl.store.Store.lag`.
+
+    Attributes:
+        brokers: all of a cluster with their names, as :class:`rmqctl.fleet.Fleet` asks one of them for all.
+    """
 
     verb: ClassVar[str] = "lag"
     group: Named = None
     topic: Named = None
     as_release: Release | None = None
     as_found: bool = field(default=False, metadata=rocketmq(_AS_FOUND))
+    brokers: Sequence[tuple[str, Store]] = field(default=(), metadata=kafka())
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,6 +227,11 @@ class Store(Asked):
         del other
         return ""
 
+    @property
+    def membership(self) -> tuple[str, int] | None:
+        """The cluster whose brokers share what groups have committed, and which of them this is; None: no such one."""
+        return None
+
     def _refuse(self, verb: str) -> NoReturn:
         refuse_verb(self, verb)
 

@@ -113,6 +113,14 @@ class KafkaStore(_Family, Store):
             return other_cluster(self.replicas, other.replicas)
         return self.together([self, other])
 
+    @property
+    def membership(self) -> tuple[str, int] | None:
+        known = [one for one in self.replicas.identities if one is not None]
+        one = known[0] if known and not self.selection else None
+        if one is None or one.cluster_id is None or one.node_id is None:
+            return None
+        return one.cluster_id, one.node_id
+
     @classmethod
     def together(cls, stores: Sequence[KafkaStore]) -> KafkaStore:
         """Return several stores as one, with the settings of the first."""
@@ -207,7 +215,10 @@ class KafkaStore(_Family, Store):
     def answer_lag(self, asked: questions.Lag) -> Answer:
         from rmqctl.kafka.verbs import looking
 
-        return looking.lag(self.replicas, asked)
+        if not asked.brokers:
+            return looking.lag(self.replicas, asked)
+        brokers = [_of_family(store, "PATH").replicas for _, store in asked.brokers]
+        return looking.cluster_lag([name for name, _ in asked.brokers], brokers, asked)
 
     def answer_producers(self, asked: questions.Producers) -> Answer:
         from rmqctl.kafka.verbs import looking

@@ -329,3 +329,35 @@ def test_parts_of_one_store_are_looked_at_once(rmqctl: Run) -> None:
     root = golden.pristine("5.5.0-clean")
     rows = json.loads(rmqctl("info", f"{root}/commitlog/*", "-o", "json").stdout)["stores"]
     assert [row["store"] for row in rows] == [str(root)]
+
+
+def offsets_of(place: str, table: dict[str, dict[str, int]]) -> None:
+    config = Path(place) / "config"
+    config.mkdir(exist_ok=True)
+    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}), "utf-8")
+
+
+def test_what_a_broker_lacks_is_said_and_replicas_count_once(rmqctl: Run, stores: Path) -> None:
+    none = {"0": 0, "1": 0, "2": 0, "3": 0}
+    offsets_of("one/store", {"Orders@g": none})
+    offsets_of("two/store", {"Other@g": {"0": 0}})
+    shutil.copytree("one/store", "slave/store")
+    result = rmqctl("lag", "one/store", "two/store", "--topic", "Orders", "-o", "jsonl")
+    assert "two/store: group g has stored no offset of Orders, of which 50 messages lie there" in result.stderr
+    text = "".join(
+        f'[[store]]\npath = "{path}/store"\nname = "{path}"\ncluster = "{cluster}"\n{more}'
+        for path, cluster, more in (
+            ("one", "x", 'role = "master"\n'), ("slave", "x", 'role = "slave"\nreplica_of = "one"\n'), ("two", "y", ""),
+        )
+    )  # fmt: skip
+    Path("roles.toml").write_text(text, "utf-8")
+    offsets_of("two/store", {"Orders@g": none})
+    result = rmqctl("lag", "@roles.toml")
+    sums = [line.split() for line in result.stdout.split("Sum by group and topic")[1].splitlines() if "Orders" in line]
+    assert sums == [["x", "g", "Orders", "4", "100", "0"], ["y", "g", "Orders", "4", "50", "0"]]
+    assert "not in the sums, being replicas of others here: slave" in result.stderr
+    shutil.rmtree("one")
+    result = rmqctl("lag", "@roles.toml")
+    assert "100" in result.stdout.split("Sum by group and topic")[1], "the replica stands in"
+    assert "not in the sums" not in result.stderr
+    assert "the sums lack what cannot be read: one" in result.stderr

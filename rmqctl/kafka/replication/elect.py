@@ -40,7 +40,7 @@ def contests(
         None if broker.place.selection else Disk(name, broker, recover(broker, release))
         for name, broker, release in zip(names, brokers, releases, strict=True)
     ]
-    for label, logs in _together(brokers):
+    for label, logs in together(brokers):
         copies, errors = list[Copy](), list[str | None]()
         for number, log in logs:
             disk = disks[number]
@@ -172,8 +172,8 @@ def common_end(one: Copy, two: Copy) -> int:
     return end
 
 
-def _together(brokers: Sequence[Replicas]) -> Iterator[tuple[str, list[tuple[int, PartitionLog]]]]:
-    """Yield the replicas of each partition, with the number of the broker of each."""
+def together(brokers: Sequence[Replicas]) -> Iterator[tuple[str, list[tuple[int, PartitionLog]]]]:
+    """Yield the replicas of each partition, with the number of the broker of each; those of one topic id are one."""
     found: dict[tuple[str, int], list[tuple[int, PartitionLog]]] = {}
     for number, broker in enumerate(brokers):
         selected = {id(partition) for partition in broker.place.selected}
@@ -269,7 +269,7 @@ def follow(copy: Copy, leader: Copy, last_epoch: int | None = None) -> Following
 def each_following(follower: Disk, leader: Disk, advance: Advance = lambda _: None) -> Iterator[tuple[str, Following]]:
     """Yield what the partitions of one broker give up when those of the other one lead; partitions that both serve."""
     disks = follower, leader
-    for label, logs in _together([disk.broker for disk in disks]):
+    for label, logs in together([disk.broker for disk in disks]):
         loaded = [disks[number].loaded(log) for number, log in logs]
         if len(logs) == 2 and None not in loaded:
             copies = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -11,10 +11,12 @@ from rmqctl.answer import Answer, Row
 from rmqctl.filters import Glob, Names, did_you_mean
 from rmqctl.kafka.findings.log import BATCH_ROOM
 from rmqctl.kafka.recovery.replay import recover
+from rmqctl.kafka.replication.cluster import INTERNAL, ClusterReplicas
 from rmqctl.kafka.state.internal_topics import GroupOffsets, Transaction, group_offsets, share_states, transactions
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.past import BOUNDS, past_of
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl import questions
@@ -53,6 +55,8 @@ _HEADERS = {
 }
 """Every key of the rows of an answer, in order."""
 _MOST_READ_FOR_NAMES = 64 << 20
+_FIRST = 5
+"""Partitions that are named one by one."""
 _PENDING = "open-transaction"
 """An offset that a transaction commits once it ends: worth seeing, and nothing is wrong."""
 _LAG_COLUMNS = (
@@ -350,12 +354,74 @@ def _say_how_to_abort(who: str, producer: int, open_in: dict[tuple[str, int], in
 
 def lag(replicas: Replicas, asked: questions.Lag) -> Answer:
     """List groups with the offsets they committed, and what they have not consumed."""
-    groups, topics = Names.of(asked.group), Names.of(asked.topic)
     answer = begin_served(replicas, Answer(columns=_LAG_COLUMNS, header=_HEADERS["lag"].split()))
     past = past_of(replicas, asked.time, answer)
+    return _lag(asked, answer, lambda: list(_lag_rows(replicas) if past is None else past.lag(_lag_rows)))
+
+
+def cluster_lag(names: Sequence[str], brokers: Sequence[Replicas], asked: questions.Lag) -> Answer:
+    """List groups over the brokers of a cluster: what each committed from the partition of its coordinator, the end of
+    each partition from the replica that `elect` would have lead. ``store`` has the log, ``coordinator`` the offset.
+    """
+    groups, topics = Names.of(asked.group), Names.of(asked.topic)
+    header = ["store", *_HEADERS["lag"].split(), "coordinator"]
+    answer = Answer(columns=(*_LAG_COLUMNS, "coordinator"), header=header)
+    for name, broker in zip(names, brokers, strict=True):
+        answer.remarks += (f"{name}: {remark}" for remark in begin_served(broker, Answer()).remarks)
+    internal = ClusterReplicas(names, brokers)
+    committed = group_offsets(internal.of(CONSUMER_OFFSETS))
+    keys = ((group, topic) for group, topic, _ in (*committed.commits, *committed.pending))
+    wanted = {topic for group, topic in keys if groups.include(group) and topics.include(topic)}
+    shared = {key.topic_id for key in share_states(internal.of(SHARE_GROUP_STATE)) if groups.include(key.group)}
+    wanted |= {internal.topic_names.get(topic_id, topic_id) for topic_id in shared}
+    replicas = ClusterReplicas(names, brokers, INTERNAL | wanted, internal)
+    past = past_of(replicas, asked.time, answer)
+
+    def coordinators() -> dict[tuple[str, str, int], str]:
+        found = dict[tuple[str, str, int], str]()
+        for log in replicas.of(CONSUMER_OFFSETS):
+            one = group_offsets([log])
+            found |= dict.fromkeys((*one.commits, *one.pending), replicas.store_of(log))
+        for log in replicas.of(SHARE_GROUP_STATE):
+            for key in share_states([log]):
+                topic = replicas.topic_names.get(key.topic_id, key.topic_id)
+                found[key.group, topic, key.partition] = replicas.store_of(log)
+        return found
+
+    def every() -> list[dict[str, Any]]:
+        rows = list(_lag_rows(replicas) if past is None else past.lag(_lag_rows))
+        origin = coordinators()
+        for row in rows:
+            log = replicas.find(row["topic"], row["partition"])
+            row["store"] = None if log is None else replicas.store_of(log)
+            row["coordinator"] = origin.get((row["group"], row["topic"], row["partition"]))
+        answer.remarks += _lacking(replicas, rows)
+        return rows
+
+    return _lag(asked, answer, every)
+
+
+def _lacking(replicas: ClusterReplicas, rows: Sequence[Row]) -> Iterator[str]:
+    """Say what of a cluster is on none of the stores, or cannot be read there."""
+    for name, why in replicas.unread.items():
+        yield f"{name}: {why}; other replicas were asked"
+    count, here = replicas.partition_count(CONSUMER_OFFSETS), len(replicas.of(CONSUMER_OFFSETS))
+    if here < count:
+        yield (
+            f"{number_of(count - here, 'partition')} of {count} of {CONSUMER_OFFSETS} on none of these stores: groups "
+            "whose coordinator has it are not listed"
+        )
+    away = sorted({f"{row['topic']}-{row['partition']}" for row in rows if row["store"] is None and not row["anomaly"]})
+    if away:
+        more = f" and {len(away) - _FIRST} more" if len(away) > _FIRST else ""
+        yield f"on none of these stores, and their lag is unknown: {', '.join(away[:_FIRST])}{more}"
+
+
+def _lag(asked: questions.Lag, answer: Answer, every_row: Callable[[], list[dict[str, Any]]]) -> Answer:
+    groups, topics = Names.of(asked.group), Names.of(asked.topic)
 
     def rows() -> Iterator[Row]:
-        every = list(_lag_rows(replicas) if past is None else past.lag(_lag_rows))
+        every = every_row()
         every.sort(key=lambda row: (row["group"], row["topic"], row["partition"]))
         shown = [r for r in every if groups.include(r["group"]) and topics.include(r["topic"])]
         yield from shown
