@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test slow spark interop bench bench-once lint fix demo docs dist clean
+.PHONY: help venv test slow spark spark-slow interop bench bench-once lint fix demo docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ slow: $(STAMP) ## run the tests that take more than a few seconds; `make slow EV
 
 spark: $(STAMP) ## run the tests that start Spark, a cluster of two workers among them
 	$(BIN)/pytest -q -m "spark and not slow"
+
+spark-slow: $(STAMP) ## run the long tests of Spark: forty stores on two workers, executors killed in the middle
+	$(BIN)/pytest -q -m "spark and slow" --ignore tests/benchmarks
 
 interop: $(STAMP) ## run the tests against classes of released brokers (needs Java and Maven)
 	$(BIN)/pytest -q -m interop

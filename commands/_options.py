@@ -173,9 +173,15 @@ def say_if_missing(found: Store) -> None:
     """
     context = click.get_current_context(silent=True)
     if found.missing and (context is None or context.info_name not in _SAY_IT_THEMSELVES):
-        message(f"{found.missing}; what follows is what the rest says")
-        if context is not None:
-            context.meta[INCOMPLETE] = True
+        say_missing(found.missing)
+
+
+def say_missing(what: str) -> None:
+    """Say that the log of a store is missing."""
+    context = click.get_current_context(silent=True)
+    message(f"{what}; what follows is what the rest says")
+    if context is not None:
+        context.meta[INCOMPLETE] = True
 
 
 def say_unreadable(why: Mapping[str, str]) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqctl.inventory import Member
     from rmqctl.pipeline import Cluster
     from rmqctl.pipeline.cluster import SparkSession
-    from rmqctl.pipeline.fleet import Errand
+    from rmqctl.pipeline.fleet import Errand, Sights
     from rmqctl.pipeline.jobs import Status
     from rmqctl.questions import Question
     from rmqctl.store import Store
@@ -113,6 +113,23 @@ def spread(cluster: Cluster, store: StoreOptions, question: Question[Any], out: 
         write(out, answer)
     finish(answer)
     return True
+
+
+def seen_by(spark: SparkSession, store: StoreOptions, **choices: Any) -> Sights | None:
+    """Have the stores opened by executors that paths name; None where they are one store after all.
+
+    Args:
+        choices: as of :func:`rmqctl.pipeline.fleet.seen`.
+    """
+    from rmqctl.pipeline.fleet import listed, seen
+
+    with working(spark, "looking for stores", None):
+        family = None if store.format == "auto" else store.format
+        more = {"commit_log": store.commit_log, "broker_conf": store.broker_conf}
+        members, remarks = listed(spark, store.paths, format=family, **more)
+        if len(members) == 1 and not store.is_pattern:
+            return None
+        return seen(spark, members, remarks, **choices)
 
 
 def spread_pairs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,23 @@ import click
 from commands import Command
 from commands._app import Output, message
 from commands._complete import files
-from commands._options import output_option, refusing, say_if_missing, say_if_part, say_unreadable
+from commands._options import (
+    StoreOptions,
+    output_option,
+    refusing,
+    say_if_missing,
+    say_if_part,
+    say_missing,
+    say_unreadable,
+)
 from commands._signals import Terminated
-from commands._spark import engine_option, has_spark, is_local, spark_options, started, working
+from commands._spark import engine_option, has_spark, is_local, is_spark, seen_by, spark_options, started, working
 
 if TYPE_CHECKING:
+    from rmqctl.fleet_tables import FleetTables
+    from rmqctl.inventory import Member
     from rmqctl.pipeline import Cluster
+    from rmqctl.pipeline.cluster import SparkSession
     from rmqctl.pipeline.local_sql import LocalQueries
     from rmqctl.pipeline.mounted import Mounted
     from rmqctl.pipeline.queries import SparkQueries
@@ -69,8 +80,16 @@ def command(
       rmqctl sql a=/data/rocketmq/store b=/data/kafka "select topic from a_topics union select topic from b_topics"
     """
     paths, query = _split(stores)
-    mounted, size = _mounted(paths, commit_log, broker_conf)
-    with _Engines(mounted, cluster, engine, size, out, explain=explain) as engines:
+    from rmqctl.inventory import is_several
+
+    logs = tuple(part for part in (commit_log or "").split(",") if part)
+    with ExitStack() as stack:
+        places = _places(paths)
+        spark = None
+        if is_spark(engine) and any(len(own) > 1 or is_several(own[0]) for own in places.values()):
+            spark = stack.enter_context(started(cluster))
+        mounted, size = _mounted(places, logs, broker_conf, spark)
+        engines = stack.enter_context(_Engines(mounted, cluster, engine, size, out, spark, explain=explain))
         if query is None:
             _prompt(engines)
         elif not engines.run(query):
@@ -81,8 +100,20 @@ class _Engines(ExitStack):
     """Runs queries, here or on Spark, which is started for the first query that needs it."""
 
     def __init__(
-        self, stores: Sequence[Mounted], cluster: Cluster, engine: str, size: int, out: Output, *, explain: bool
+        self,
+        stores: Sequence[Mounted],
+        cluster: Cluster,
+        engine: str,
+        size: int,
+        out: Output,
+        session: SparkSession | None = None,
+        *,
+        explain: bool,
     ) -> None:
+        """
+        Args:
+            session: one that was started already.
+        """
         from rmqctl.pipeline.local_sql import LocalQueries, is_installed
 
         super().__init__()
@@ -90,6 +121,7 @@ class _Engines(ExitStack):
         self._falls_back = engine == "auto"
         use_local = is_local(engine, size) and not (self._falls_back and not is_installed() and has_spark())
         self._local = LocalQueries(stores) if use_local else None
+        self._session = session
         self._spark: SparkQueries | None = None
         self._said: set[str] = set()
 
@@ -140,7 +172,7 @@ class _Engines(ExitStack):
 
     def _on_spark(self) -> SparkQueries:
         if self._spark is None:
-            spark = self.enter_context(started(self._cluster, self._size))
+            spark = self._session or self.enter_context(started(self._cluster, self._size))
             from rmqctl.pipeline.jobs import job
             from rmqctl.pipeline.queries import SparkQueries
 
@@ -159,9 +191,8 @@ def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
     return list(words), None
 
 
-def _mounted(paths: Sequence[str], commit_log: str | None, broker_conf: str | None) -> tuple[list[Mounted], int]:
-    """Return what can be queried, and bytes of its logs: stores of one name, or without one, are one set of tables."""
-    from rmqctl.inventory import is_several
+def _places(paths: Sequence[str]) -> dict[str, list[str]]:
+    """Return paths by the prefix of their tables: those of one name, or without one, are one set of tables."""
     from rmqctl.pipeline.mounted import prefix_of
 
     places: dict[str, list[str]] = {}
@@ -169,14 +200,28 @@ def _mounted(paths: Sequence[str], commit_log: str | None, broker_conf: str | No
         is_plain = os.path.exists(path) or not (m := _NAMED.fullmatch(path))
         name, place = ("", path) if is_plain or m is None else (prefix_of(m[1]), m[2])
         places.setdefault(name, []).append(place)
-    logs = tuple(part for part in (commit_log or "").split(",") if part)
+    return places
+
+
+def _mounted(
+    places: Mapping[str, Sequence[str]], logs: tuple[str, ...], broker_conf: str | None, spark: SparkSession | None
+) -> tuple[list[Mounted], int]:
+    """Return what can be queried, and bytes of its logs.
+
+    Args:
+        spark: whose executors open what is several; None: they are opened here.
+    """
+    from rmqctl.inventory import is_several
+
     found: list[Mounted] = []
     size = 0
     for prefix, own in places.items():
         if len(own) == 1 and not is_several(own[0]):
             more, more_bytes = _one(prefix, own[0], logs, broker_conf)
-        else:
+        elif spark is None:
             more, more_bytes = _several(prefix, own, logs, broker_conf)
+        else:
+            more, more_bytes = _seen(spark, prefix, StoreOptions(own[0], logs, broker_conf, paths=tuple(own)))
         found, size = [*found, *more], size + more_bytes
     return found, size
 
@@ -196,26 +241,63 @@ def _several(
     prefix: str, places: Sequence[str], logs: tuple[str, ...], broker_conf: str | None
 ) -> tuple[list[Mounted], int]:
     """Return several stores as one set of tables; of two families as one of each, with its name before the tables."""
-    import orjson
-
     from rmqctl.fleet import open_all
-    from rmqctl.fleet_tables import entry
-    from rmqctl.pipeline.mounted import Mounted
     from rmqctl.store import Store
 
     fleet = open_all(places, commit_log=logs, broker_conf=broker_conf)
-    formats: dict[str, list[Any]] = {}
     for member, store in fleet.stores:
         if isinstance(store, Store):
             _remark(store, member.path)
-            formats.setdefault(store.table_format, []).append(entry(member, _absolute(member.path)))
+    formats = [
+        (member, store.table_format, "") if isinstance(store, Store) else (member, "", str(store))
+        for member, store in fleet.stores
+    ]
+    return _together(prefix, formats, fleet.remarks, fleet.as_tables), fleet.size
+
+
+def _seen(spark: SparkSession, prefix: str, store: StoreOptions) -> tuple[list[Mounted], int]:
+    """Return several stores that executors have opened; as :func:`_several`, and of one store as :func:`_one`."""
+    sights = seen_by(spark, store)
+    if sights is None:
+        return _one(prefix, ",".join(store.paths), store.commit_log, store.broker_conf)
+    for one in sights.stores:
+        if one.missing:
+            say_missing(one.missing)
+        for sentence in one.said:
+            message(sentence)
+    return _together(prefix, [(s.member, s.format, s.error) for s in sights.stores], sights.remarks, sights.tables), (
+        sights.size
+    )
+
+
+def _together(
+    prefix: str,
+    stores: Sequence[tuple[Member, str, str]],
+    remarks: Sequence[str],
+    tables: Callable[[], FleetTables],
+) -> list[Mounted]:
+    """Return stores as one set of tables a family.
+
+    Args:
+        stores: each with the format of its tables, or "" and why it cannot be read.
+        tables: gives them; called where no store can be read.
+    """
+    import orjson
+
+    from rmqctl.fleet_tables import entry
+    from rmqctl.pipeline.mounted import Mounted
+
+    formats: dict[str, list[Any]] = {}
+    for member, format, _ in stores:
+        if format:
+            formats.setdefault(format, []).append(entry(member, _absolute(member.path)))
     if not formats:
-        raise fleet.as_tables().unreadable()
-    for sentence in fleet.remarks:
+        raise tables().unreadable()
+    for sentence in remarks:
         message(sentence)
-    for member, store in fleet.stores:
-        if not isinstance(store, Store):  # whatever it is: it has a row in the table of stores
-            say_unreadable({member.name: str(store)})
+    for member, format, error in stores:
+        if not format:  # whatever it is: it has a row in the table of stores
+            say_unreadable({member.name: error})
             next(iter(formats.values())).append(entry(member, _absolute(member.path)))
     if len(formats) > 1:
         message("tables of RocketMQ begin with rocketmq_, those of Kafka with kafkalog_")
@@ -226,7 +308,7 @@ def _several(
             format,
         )
         for format, members in formats.items()
-    ], fleet.size
+    ]
 
 
 def _remark(store: Store, place: str) -> None:

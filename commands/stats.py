@@ -23,12 +23,17 @@ from commands._options import (
     store_options_with_paths,
 )
 from commands._progress import progress
-from commands._spark import engine_option, is_local, spark_options, started, working
+from commands._spark import engine_option, is_local, is_spark, seen_by, spark_options, started, working
 from commands._types import Size, refuse
 
 if TYPE_CHECKING:
+    from rmqctl.fleet import Fleet
     from rmqctl.pipeline import Cluster
+    from rmqctl.pipeline.cluster import SparkSession
+    from rmqctl.pipeline.fleet import Sights
     from rmqctl.pipeline.stats import Stats
+    from rmqctl.store import Store
+    from rmqctl.tables import Tables
 
 _SIZES = {"size_p50": "size_p50_bytes", "size_p99": "size_p99_bytes"}
 """Columns of a table that say their unit."""
@@ -84,37 +89,76 @@ def command(
       rmqctl stats /data/rocketmq/store
       rmqctl stats /data/rocketmq/store --topic TopicTest --html stats.html -o json
     """
+    if store.is_several and is_spark(engine):
+        with started(cluster) as spark:
+            sights = seen_by(spark, store, filters=filters, split_size=split_size)
+            if sights is not None:
+                stats = _on_spark(spark, store.path, sights, sights.tables(), by, out, keys=not no_keys)
+                _finish(stats, html, store, sights.size, filters, f"Spark, {cluster.remote or cluster.master}")
+                return
     opened = store.open_each()
-    for sentence in getattr(opened, "remarks", ()):
-        message(sentence)
     tables = opened.as_tables(filters, split_size=split_size)
-    if opened.is_running:
-        message("a broker holds the lock of this store: what is read may be changing")
-    size = opened.size
-    from rmqctl.pipeline.mounted import unreadable
-
-    here = is_local(engine, size)
-    if here:
+    if is_local(engine, opened.size):
+        from rmqctl.pipeline.mounted import unreadable
         from rmqctl.pipeline.stats import collect_here
 
-        with progress(f"stats of {store.path}", size) as advance:
+        _introduce(opened)
+        with progress(f"stats of {store.path}", opened.size) as advance:
             stats = collect_here(tables, keys=not no_keys, advance=advance)
         _show(stats, out, by, unreadable([tables]))
+        _say_what_was_read(stats, tables)
+        ran = "in this process"
     else:
-        with started(cluster, size) as spark:
-            from rmqctl.pipeline.stats import collect
+        with started(cluster, opened.size) as spark:
+            stats = _on_spark(spark, store.path, opened, tables, by, out, keys=not no_keys)
+        ran = f"Spark, {cluster.remote or cluster.master}"
+    _finish(stats, html, store, opened.size, filters, ran)
 
-            with working(spark, f"stats of {store.path}", size):
-                stats = collect(spark, tables, keys=not no_keys)
-            _show(stats, out, by, unreadable([tables]))  # before Spark is stopped, which takes a second
+
+def _introduce(opened: Store | Fleet | Sights) -> None:
+    for sentence in getattr(opened, "remarks", ()):
+        message(sentence)
+    if opened.is_running:
+        message("a broker holds the lock of this store: what is read may be changing")
+
+
+def _on_spark(
+    spark: SparkSession,
+    path: str,
+    opened: Store | Fleet | Sights,
+    tables: Tables,
+    by: tuple[str, ...],
+    out: Output,
+    *,
+    keys: bool,
+) -> Stats:
+    from rmqctl.pipeline.mounted import unreadable
+    from rmqctl.pipeline.stats import collect
+
+    _introduce(opened)
+    with working(spark, f"stats of {path}", opened.size):
+        stats = collect(spark, tables, keys=keys)
+    _show(stats, out, by, unreadable([tables]))  # before Spark is stopped, which takes a second
+    _say_what_was_read(stats, tables)
+    return stats
+
+
+def _say_what_was_read(stats: Stats, tables: Tables) -> None:
     for sentence in stats.read.remarks(tables.names[0]) if stats.read is not None else ():
         message(sentence)
+
+
+def _finish(stats: Stats, html: Path | None, store: StoreOptions, size: int, filters: FilterOptions, ran: str) -> None:
+    """Write the page, where one is asked for, and judge.
+
+    Raises:
+        SystemExit: there is nothing to count.
+    """
     if html is not None:
         from rmqctl.pipeline.stats_page import About, page
 
-        engine = "in this process" if here else f"Spark, {cluster.remote or cluster.master}"
         source = store.path if "://" in store.path else os.path.abspath(store.path)
-        about = About(f"{source} on {platform.node()}", size, _in_words(filters), engine, datetime.now(UTC))
+        about = About(f"{source} on {platform.node()}", size, _in_words(filters), ran, datetime.now(UTC))
         from rmqctl.files.new_files import sync_names, sync_path
 
         html.write_text(page(about, stats), "utf-8")

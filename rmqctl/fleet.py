@@ -192,23 +192,15 @@ class Fleet:
         Raises:
             WrongUsage: the stores are of more than one family, or a filter means nothing for them.
         """
-        from rmqctl.fleet_tables import FleetTables, Listed
+        from rmqctl.fleet_tables import Listed, joined
 
-        if filters.limit is not None:
-            raise WrongUsage("--limit", "counts the messages of one store; give one PATH.")
-        families = {store.family for _, store in self.stores if isinstance(store, Store)}
-        if len(families) > 1:
-            raise WrongUsage("PATH", "stores of RocketMQ and of Kafka have no columns in common; ask for one family.")
         listed = [
-            Listed(member, store.as_tables(filters, split_size=split_size, body=body))
+            Listed(member, one_of_several(store, filters, split_size, body))
             if isinstance(store, Store)
             else Listed(member, None, str(store))
             for member, store in self.stores
         ]
-        found = FleetTables(tuple(listed))
-        if not families:
-            raise found.unreadable()
-        return found
+        return joined(listed, {store.family for _, store in self.stores if isinstance(store, Store)})
 
     @property
     def size(self) -> int:
@@ -276,6 +268,17 @@ class _Brokers:
         named = [(member.name, store) for member, store in self.stores if isinstance(store, Store)]
         assert isinstance(question, questions.Lag)
         return ask_one(*cast(tuple[Member, Store], self.stores[0]), replace(question, brokers=named))
+
+
+def one_of_several(store: Store, filters: Filters, split_size: int | None, body: str) -> Tables:
+    """Return the tables of a store that is one of several.
+
+    Raises:
+        WrongUsage: a filter means nothing for it, or for several stores.
+    """
+    if filters.limit is not None:
+        raise WrongUsage("--limit", "counts the messages of one store; give one PATH.")
+    return store.as_tables(filters, split_size=split_size, body=body)
 
 
 def ask_one(member: Member, store: Store, question: Question[Any]) -> Answer:
@@ -356,6 +359,7 @@ def _no_store(member: Member | None) -> RmqctlError:
 
 if TYPE_CHECKING:
     from rmqctl.fleet_tables import FleetTables
+    from rmqctl.tables import Tables
 
 Ask = Callable[[Member, Asked], Answer]
 T = TypeVar("T")

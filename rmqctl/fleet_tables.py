@@ -7,8 +7,9 @@ of all stores, so that SQL, statistics, exports, streams and Spark need nothing 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from rmqctl.answer import Row
-from rmqctl.errors import NotAStore, RmqctlError
+from rmqctl.errors import NotAStore, RmqctlError, WrongUsage
 from rmqctl.fleet import open_all
 from rmqctl.inventory import Member, is_several, members_of
 from rmqctl.parallel import Share
@@ -197,25 +198,41 @@ class FleetTables:
         return replace(self, listed=made, columns=columns)
 
     def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
-        for one in self.listed:
-            with_head = _Headed(one.head)
-            found = self.tried(one, lambda tables: list(tables.findings(share)))
-            yield from map(with_head.batch, found or [])
+        """Yield the findings of all stores, each of which is looked at by one item of work."""
+        for one, found in self._shared(share, _findings):
+            yield from map(_Headed(one.head).batch, found)
 
     def log(self) -> FleetLog:
         return FleetLog(self)
 
-    def figures(self, *, keys: bool = True) -> Figures:
-        found = {one.name: self.tried(one, lambda tables: tables.figures(keys=keys)) for one in self.listed}
-        first = next((figures for figures in found.values() if figures is not None), None)
+    def figures(self, *, keys: bool = True, share: Share = map) -> Figures:
+        """Return what figures are made of.
+
+        Args:
+            keys: unique keys and keys as well.
+            share: opens the stores.
+        """
+        found = {one.name: figures for one, figures in self._shared(share, partial(_figures, keys=keys))}
+        first = next(iter(found.values()), None)
         if first is None:
             raise self.unreadable()
         queue = ("store", *first.groups["queue"])  # queues of one number on two brokers are two
         clusters = {"cluster": ("cluster",)} if any(one.member.cluster for one in self.listed) else {}
         groups = {**first.groups, "queue": queue, "store": ("store",), **clusters}
-        rows = {name: figures.rows for name, figures in found.items() if figures is not None}
-        spans = [figures.span for figures in found.values() if figures is not None and figures.span is not None]
+        rows = {name: figures.rows for name, figures in found.items()}
+        spans = [figures.span for figures in found.values() if figures.span is not None]
         return Figures(groups, FleetTable(self, rows), max(spans, default=None))
+
+    def _shared(self, share: Share, work: Callable[[Tables], T]) -> Iterator[tuple[Listed, T]]:
+        """Yield what is made of the tables of each store, one to an item of work; what cannot be read is noted."""
+        left = [one for one in self.listed if self.tried(one, bool) is not None]
+        for one, (found, error) in zip(
+            left, share(_Tried(work, self.is_strict), [o.tables for o in left]), strict=True
+        ):
+            if error:
+                self.failed[one.name] = error
+            else:
+                yield one, found
 
     def described(self) -> dict[str, Any]:
         return self._first.described()
@@ -244,6 +261,36 @@ class FleetTables:
                 raise
             self.failed[one.name] = str(error)
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """Work on the tables of one store, or one of them: what comes of it, or None and why it cannot be read."""
+
+    work: Callable[[Any], Any]
+    is_strict: bool
+
+    def __call__(self, tables: Any) -> tuple[Any, str]:
+        try:
+            return self.work(tables), ""
+        except BadOption:
+            raise
+        except (RmqctlError, OSError) as error:
+            if self.is_strict:
+                raise
+            return None, str(error)
+
+
+def _findings(tables: Tables) -> list[pa.RecordBatch]:
+    return list(tables.findings(map))
+
+
+def _parts(table: Table) -> list[Any]:
+    return list(table.parts())
+
+
+def _figures(tables: Tables, *, keys: bool) -> Figures:
+    return tables.figures(keys=keys)
 
 
 def _tables_named(tables: FleetTables, name: str) -> dict[str, Table]:
@@ -280,6 +327,23 @@ class _Headed:
         return pa.RecordBatch.from_arrays([columns[name] for name in chosen], schema=pa.schema(fields))
 
 
+def joined(listed: Sequence[Listed], families: Collection[str]) -> FleetTables:
+    """Return the tables of stores that were opened as one.
+
+    Args:
+        families: of those that could be.
+
+    Raises:
+        WrongUsage: there are two; NotAStore: there is none.
+    """
+    if len(families) > 1:
+        raise WrongUsage("PATH", "stores of RocketMQ and of Kafka have no columns in common; ask for one family.")
+    found = FleetTables(tuple(listed))
+    if not families:
+        raise found.unreadable()
+    return found
+
+
 _StorePart = tuple[str, Any]
 """The name of a store, and a part of its table."""
 
@@ -304,12 +368,12 @@ class FleetTable:
     def planned(self, share: Share) -> list[_StorePart]:
         """Return :meth:`parts`, with the stores opened and divided elsewhere, one to an item of work."""
         left = [one for one in self.tables.listed if self.tables.tried(one, bool) is not None and one.name in self.of]
-        plan = _Plan(self.of, self.tables.is_strict)
         found: list[_StorePart] = []
-        for one, (parts, error) in zip(left, share(plan, [one.name for one in left]), strict=True):
+        tried = _Tried(_parts, self.tables.is_strict)
+        for one, (parts, error) in zip(left, share(tried, [self.of[one.name] for one in left]), strict=True):
             if error:
                 self.tables.failed[one.name] = error
-            found += [(one.name, part) for part in parts]
+            found += [(one.name, part) for part in parts or ()]
         return found
 
     def read(self, part: _StorePart) -> Iterator[pa.RecordBatch]:
@@ -317,24 +381,6 @@ class FleetTable:
         head = next(one.head for one in self.tables.listed if one.name == name)
         for batch in self.of[name].read(inner):
             yield _Headed(head).batch(batch, self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Divides the table of one store."""
-
-    of: Mapping[str, Table]
-    is_strict: bool
-
-    def __call__(self, name: str) -> tuple[list[Any], str]:
-        try:
-            return list(self.of[name].parts()), ""
-        except BadOption:
-            raise
-        except (RmqctlError, OSError) as error:
-            if self.is_strict:
-                raise
-            return [], str(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,4 +496,4 @@ def _of(values: Mapping[str, T], name: str) -> dict[str, T]:
     return {place: value for (store, _, place), value in parts if store == name}
 
 
-__all__ = ["FleetLog", "FleetTables", "Listed", "entry", "tables_of"]
+__all__ = ["FleetLog", "FleetTables", "Listed", "entry", "joined", "tables_of"]

@@ -25,14 +25,17 @@ import pyarrow as pa
 from rmqctl.answer import Answer
 from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.files.remote import is_url
-from rmqctl.fleet import Opened, Pair, opened_together, paired, reply_of
+from rmqctl.filters import Filters
+from rmqctl.fleet import Opened, Pair, one_of_several, opened_together, paired, reply_of
+from rmqctl.fleet_tables import FleetTables, Listed, joined
 from rmqctl.inventory import Member, is_several, members_of
 from rmqctl.parallel import note, taken
 from rmqctl.pipeline.data_source import spark_schema
 from rmqctl.pipeline.jobs import counters, sharing, tasks
-from rmqctl.questions import Question, Rebuild, Recover, Verify
+from rmqctl.questions import EVERYTHING, Question, Rebuild, Recover, Verify
 from rmqctl.results import Reply
 from rmqctl.store import Store
+from rmqctl.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -293,6 +296,7 @@ class Spread:
 
     Attributes:
         size: bytes of log of all stores; known after :meth:`plan`.
+        count: tasks that read them; known then, too.
     """
 
     def __init__(self, spark: SparkSession, errands: Sequence[Errand], view: View) -> None:
@@ -302,7 +306,7 @@ class Spread:
         self._own = [number for number, errand in enumerate(errands) if errand.member.own_disk]
         self._planned: DataFrame | None = None
         self._first: dict[tuple[int, int], int] = {}
-        self._tasks, self._is_divided = 0, False
+        self.count, self._is_divided = 0, False
 
     def plan(self) -> None:
         """Have the stores opened and divided, a task each."""
@@ -316,8 +320,8 @@ class Spread:
         counted = planned.groupBy("store", "kind").agg(functions.count("*"), functions.sum("size")).collect()
         order = {_STRETCH: 0, _WHOLE: 1, _DONE: 2}  # what has to be finished first, then the large before the small
         for store, kind, count, size in sorted(counted, key=lambda row: (order[row[1]], -row[3], row[0])):
-            self._first[store, kind] = self._tasks
-            self._tasks += count
+            self._first[store, kind] = self.count
+            self.count += count
             self.size += size
             self._is_divided = self._is_divided or kind == _STRETCH
         self._planned = planned
@@ -425,7 +429,7 @@ class Spread:
 
     def _placed(self, planned: DataFrame) -> DataFrame:
         """Return what was planned with each stretch and each small store in a task of its own."""
-        first, most = self._first, max(min(self._tasks, _MOST_TASKS), 1)
+        first, most = self._first, max(min(self.count, _MOST_TASKS), 1)
         schema = pa.schema([*_ROWS, ("slot", pa.int32())])
 
         def slots(batches: Batches) -> Batches:
@@ -580,3 +584,111 @@ def errands_of(
     """Return two sets of stores in pairs, and the errands of those that A has, in the same order."""
     pairs = paired(a, b)
     return pairs, [Errand(pair.member, question, pair.b or pair.error) for pair in pairs if pair.a is not None]
+
+
+# --- their tables ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What an executor saw of a store.
+
+    Attributes:
+        tables: with the filters of the rows; None where it cannot be read, and ``error`` says why.
+        format: what Spark calls them; "" where it cannot be read.
+        size: bytes of its log.
+        said: what is to be said of it; ``missing`` where its log is not there.
+    """
+
+    member: Member
+    tables: Tables | None = None
+    format: str = ""
+    family: str = ""
+    size: int = 0
+    is_running: bool = False
+    said: tuple[str, ...] = ()
+    missing: str = ""
+    error: str = ""
+
+
+class Sights:
+    """Several stores that executors have opened, for their tables.
+
+    Attributes:
+        remarks: what is to be said of all.
+    """
+
+    def __init__(self, stores: Sequence[Sight], remarks: Sequence[str]) -> None:
+        self.stores, self.remarks = stores, remarks
+
+    @property
+    def size(self) -> int:
+        """Bytes of log of all stores."""
+        return sum(one.size for one in self.stores)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a broker holds one of the stores."""
+        return any(one.is_running for one in self.stores)
+
+    def tables(self) -> FleetTables:
+        """Return their tables as one.
+
+        Raises:
+            WrongUsage: the stores are of more than one family; NotAStore: none can be read.
+        """
+        found = [Listed(one.member, one.tables, one.error) for one in self.stores]
+        return joined(found, {one.family for one in self.stores if one.family})
+
+
+def seen(
+    spark: SparkSession,
+    members: Sequence[Member],
+    remarks: Sequence[str] = (),
+    *,
+    filters: Filters = EVERYTHING,
+    split_size: int | None = None,
+    body: str = "decompressed",
+) -> Sights:
+    """Have stores opened by executors, a task each.
+
+    Args:
+        filters, split_size, body: as of :meth:`rmqctl.fleet.Fleet.as_tables`.
+
+    Raises:
+        WrongUsage: a filter means nothing for one, or a store lies on a disk of a host, where only a task that looks at
+            the whole store is brought.
+    """
+    bound = next((member for member in members if member.own_disk), None)
+    if bound is not None:
+        raise WrongUsage(
+            "PATH",
+            f"{bound.path} lies on a disk of {bound.facts['host']} (own_disk), and rows are read wherever an executor "
+            "is free; ask on that host, or where all see the files.",
+        )
+    found: list[Sight] = []
+    for sight in sharing(spark)(_See(filters, split_size, body), members):
+        if isinstance(sight, WrongUsage):
+            raise sight
+        found.append(sight)
+    return Sights(found, remarks)
+
+
+@dataclass(frozen=True, slots=True)
+class _See:
+    filters: Filters
+    split_size: int | None
+    body: str
+
+    def __call__(self, member: Member) -> Sight | WrongUsage:
+        try:
+            store = member.open()
+            tables = one_of_several(store, self.filters, self.split_size, self.body)
+        except WrongUsage as refusal:
+            return refusal
+        except (RmqctlError, OSError) as error:
+            return Sight(member, error=str(error))
+        said = [f"a broker holds the lock of {member.path}: what is read may be changing"] if store.is_running else []
+        return Sight(
+            member, tables, store.table_format, store.family, store.size, store.is_running, tuple(said), store.missing
+        )

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqctl.arrow import group_codes
+from rmqctl.fleet_tables import FleetTables
 from rmqctl.parallel import Tally, noted, taken
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.tables import Figures, Tables
@@ -332,10 +333,12 @@ def collect(spark: SparkSession, store: Tables, *, keys: bool = True) -> Stats:
     Args:
         keys: look at unique keys and keys as well, which moves every one of them between executors.
     """
-    from rmqctl.pipeline.jobs import counts, planned, tasks
+    from rmqctl.pipeline.jobs import counts, planned, sharing, tasks
 
     counts(spark)  # what was read before is of no interest
-    made = store.for_cores(cores_of(spark)).figures(keys=keys)
+    store = store.for_cores(cores_of(spark))
+    opened = {"share": sharing(spark)} if isinstance(store, FleetTables) else {}
+    made = store.figures(keys=keys, **opened)
     before = noted()
     divided = planned(spark, made.rows)
     planning = noted().plus(before, -1)

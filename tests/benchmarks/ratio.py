@@ -109,8 +109,11 @@ def timed(work: Work) -> float:
 
 
 def _now() -> float:
-    if not CPU:
-        return time.perf_counter()
+    return processor_seconds() if CPU else time.perf_counter()
+
+
+def processor_seconds() -> float:
+    """Seconds of all threads of this process and of those that come from it, so far."""
     return sum(map(_used, _tree(os.getpid())))
 
 

@@ -37,3 +37,8 @@ def second_directory(first: Path, second: Path) -> None:
 def timeless(text: str) -> str:
     """What a command said, without how long it took."""
     return _TIMES.sub("0", text)
+
+
+def remarks(text: str) -> list[str]:
+    """What a command said on stderr, without how far it was, which it says where it takes long."""
+    return [line for line in text.splitlines() if " so far" not in line and "Spark" not in line]

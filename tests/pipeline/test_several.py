@@ -15,12 +15,14 @@ import rmqctl as library
 from fixtures import golden
 from rmqctl import pipeline
 from rmqctl.errors import NotAStore, RmqctlError, WrongUsage
+from rmqctl.files.tree import LocalTree
 from rmqctl.filters import Filters
 from rmqctl.fleet_tables import STORES, FleetTables, tables_of
 from rmqctl.pipeline import stats
 from rmqctl.pipeline.local_sql import LocalQueries
 from rmqctl.pipeline.mounted import Mounted
 from rmqctl.tables import Table
+from tests.pipeline import fleets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -231,3 +233,59 @@ def test_spark_names_the_store_that_cannot_be_read(spark: SparkSession, inventor
 def test_figures_on_spark_are_those_of_this_process(spark: SparkSession) -> None:
     tables = library.open_all([str(golden.pristine(name)) for name in ROCKETMQ]).as_tables()
     assert stats.collect(spark, tables) == stats.collect_here(tables)
+
+
+@pytest.fixture
+def blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process, which is the driver, sees no directory; executors do."""
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the driver looked into a store")
+
+    for name in ("entries", "stat", "open", "plain_files", "plain_directories", "read_head"):
+        monkeypatch.setattr(LocalTree, name, refused)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sql", "select store, topic, count(*) n from rocketmq_messages group by 1, 2 order by 1, 2", "-o", "jsonl"),
+        ("sql", "select store, id, count(*) n from kafkalog_findings group by 1, 2 order by 1, 2", "-o", "jsonl"),
+        ("sql", "select store, error from rocketmq_stores order by 1", "-o", "jsonl"),
+    ],
+)
+def test_sql_has_stores_opened_by_executors(
+    spark: SparkSession, inventory: Path, rmqctl: Run, request: pytest.FixtureRequest, arguments: tuple[str, ...]
+) -> None:
+    del spark
+    verb, *rest = arguments
+    here = rmqctl(verb, f"@{inventory}", *rest, "--engine", "local")
+    request.getfixturevalue("blind")
+    there = rmqctl(verb, f"@{inventory}", *rest, "--engine", "spark")
+    assert (there.stdout, there.exit_code) == (here.stdout, 1)
+    assert fleets.remarks(there.stderr) == fleets.remarks(here.stderr)
+
+
+@pytest.mark.spark
+def test_stats_have_stores_opened_by_executors(
+    spark: SparkSession, rmqctl: Run, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    del spark
+    arguments = ["stats", *(str(golden.pristine(name)) for name in ROCKETMQ), str(tmp_path / "gone"), "-o", "json"]
+    here = rmqctl(*arguments, "--engine", "local")
+    request.getfixturevalue("blind")
+    there = rmqctl(*arguments, "--engine", "spark")
+    assert json.loads(there.stdout) == json.loads(here.stdout)
+    assert (fleets.remarks(there.stderr), there.exit_code) == (fleets.remarks(here.stderr), 1)
+    assert "of one store" in rmqctl(*arguments, "--limit", 3, "--engine", "spark").stderr
+
+
+@pytest.mark.spark
+def test_rows_of_a_disk_of_a_host_are_refused(spark: SparkSession, rmqctl: Run, tmp_path: Path) -> None:
+    del spark
+    file = tmp_path / "fleet.toml"
+    file.write_text('[[store]]\npath = "/data/store"\nhost = "192.0.2.7"\nown_disk = true\n', "utf-8")
+    for rest in (("sql", f"@{file}", "select 1"), ("stats", f"@{file}")):
+        result = rmqctl(*rest, "--engine", "spark")
+        assert (result.exit_code, "lies on a disk of 192.0.2.7" in result.stderr) == (2, True)
