@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test slow spark spark-slow interop bench bench-once lint fix demo docs dist clean
+.PHONY: help venv test slow spark spark-slow pythons interop bench bench-once lint fix demo docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,12 @@ test: $(STAMP) ## run the tests
 
 slow: $(STAMP) ## run the tests that take more than a few seconds; `make slow EVERY=20`: a sample of the long tables
 	$(BIN)/pytest -q -n auto --every $(EVERY) -m "slow and not interop and not spark" || [ $$? -eq 5 ]
+
+pythons: ## run the tests on each Python from 3.11 to 3.14 that is here
+	@for version in 3.11 3.12 3.13 3.14; do \
+		"python$$version" -c '' 2>/dev/null || { echo "python$$version is not here"; continue; }; \
+		$(MAKE) test VENV=$(VENV)/python$$version PYTHON=python$$version || exit 1; \
+	done
 
 spark: $(STAMP) ## run the tests that start Spark, a cluster of two workers among them
 	$(BIN)/pytest -q -m "spark and not slow"

@@ -194,7 +194,7 @@ def prepare_environment(cluster: Cluster) -> None:
     """Set what the child processes of Spark read from the environment."""
     os.environ["JAVA_HOME"] = os.fspath(find_java().home)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", _QUICK_JVM)  # of the JVM that only prints the command line
-    if "spark.pyspark.python" not in cluster.conf:
-        os.environ.setdefault(_PYTHON, sys.executable)
+    # a session in this process reads the environment only; it is spark-submit that heeds the setting
+    os.environ[_PYTHON] = cluster.conf.get("spark.pyspark.python") or os.environ.get(_PYTHON, sys.executable)
     if cluster.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,3 +45,17 @@ def test_only_workers_of_this_python_get_the_daemon(monkeypatch: pytest.MonkeyPa
     assert SETTING not in settings(Cluster(conf={"spark.pyspark.python": "/opt/python"}))
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     assert SETTING not in settings(Cluster())
+
+
+def test_the_python_that_is_set_is_what_executors_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark takes it from the environment, and is deaf to the setting."""
+    from rmqctl.pipeline import settings as module
+
+    monkeypatch.setattr(module, "find_java", lambda: SimpleNamespace(home=Path("/java")))
+    for name in ("JAVA_HOME", "SPARK_LAUNCHER_OPTS", "PYSPARK_PYTHON", "SPARK_LOCAL_IP"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    module.prepare_environment(Cluster("spark://host:7077"))
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    module.prepare_environment(Cluster("spark://host:7077", {"spark.pyspark.python": "./env/bin/python"}))
+    assert os.environ["PYSPARK_PYTHON"] == "./env/bin/python"
