@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 PROJECT = Path(__file__).parent / "java"
 RELEASES = ("4.9.8", "5.5.0")
-BROKERS = ("WholeBroker", "LoadSpeed", "StartedBroker", "ServedStore", "RecordBroker")
+BROKERS = ("WholeBroker", "LoadSpeed", "StartedBroker", "ServedStore", "RecordBroker", "FateBroker")
 """Programs that need the jars of a whole broker."""
 OPENS = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")
@@ -45,9 +45,10 @@ def class_path(release: str, work: Path, program: str = "Judge") -> str:
     jars = (project / "cp.txt").read_text("utf-8").strip()
     names = ("Json", program) if program in ("OldBroker", "StartedBroker") else ("Json", "LiveStore", program)
     sources = [PROJECT / f"src/main/java/rmqctl/{name}.java" for name in names]
+    beside = ["-sourcepath", str(PROJECT / "src/main/java")]  # a program may use another
     if is_old:
-        sources = [_of_old_package(source, project) for source in sources]
-    subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", jars, *map(str, sources)], check=True)
+        sources, beside = [_of_old_package(source, project) for source in sources], []
+    subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", jars, *beside, *map(str, sources)], check=True)
     return f"{classes}{os.pathsep}{jars}"
 
 

@@ -18,6 +18,8 @@ WAITING = frozenset({SCHEDULE_TOPIC, pending.WHEEL_TOPIC})
 INTERNAL = HALVES | WAITING | {GIVEN_UP}
 """Topics that no consumer reads."""
 CHECKS = b"TRANSACTION_CHECK_TIMES"
+RECALL = b"TIMER_DEL_UNIQKEY"
+"""Names the timer that a record deletes; one with the unique key of that timer is among its copies."""
 _DISPATCHED, _OFFSETS = b"INNER_MULTI_DISPATCH", b"INNER_MULTI_QUEUE_OFFSET"
 _RETRIED = b"RETRY_TOPIC"
 
@@ -56,6 +58,7 @@ def role_of(record: Record, copies: Copies) -> tuple[str, str]:
     producers = f"stored as a half message of producer group {text_of(properties.get(b'PGROUP'))} for {real}:"
     committed = f"committed (its half message is at offset {record.fields['prepared_transaction_offset']}), stored as"
     roles = (
+        (RECALL in properties, "recalled", "recalled: a delete mark is stored as"),
         (topic in HALVES and bool(checks), "checked", f"check {checks} of the transaction: stored again as"),
         (topic in HALVES, "half", producers),
         (topic == GIVEN_UP, "given-up", "its transaction is given up, stored as"),
@@ -79,7 +82,7 @@ def topic_of(record: Record) -> str:
 
 def follows(before: Record, after: Record) -> bool:
     """Whether a copy is what the broker makes of one that waits: the same message under the topic it is meant for."""
-    if before.topic not in WAITING or after.topic in HALVES:
+    if before.topic not in WAITING or after.topic in HALVES or RECALL in after.properties:
         return False
     if after.topic == pending.WHEEL_TOPIC:  # rolled over: it is put into the timer again
         return before.topic == after.topic

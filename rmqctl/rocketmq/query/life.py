@@ -8,7 +8,7 @@ something that is not there is life only where no damage can have held it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,6 +31,7 @@ from rmqctl.rocketmq.query.copies import (
     GIVEN_UP,
     HALVES,
     INTERNAL,
+    RECALL,
     WAITING,
     Copies,
     Damage,
@@ -65,7 +66,7 @@ _OPS = (pending.OP_TOPIC, pending.ROCKSDB_OP_TOPIC)
 _READ = {"passed": "passed by", "not-passed": "not passed by", "unknown": "not known of"}
 _FATES = {"passed": "passed", "not-passed": "waiting", "unknown": "unknown"}
 """Kinds of steps of groups, with the words of the sentence, and the fates that they stand for."""
-_OUT, _RECALL = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY"
+_OUT = b"TIMER_OUT_MS"
 
 
 @dataclass(slots=True)
@@ -325,7 +326,7 @@ class LifeReader:
     # --- delays and timers --------------------------------------------------------------------------
 
     def _waits(self, copies: Copies, end: _End) -> Iterator[Event]:
-        for record in copies.of(lambda r: r.topic in WAITING and _RECALL not in r.properties):
+        for record in copies.of(lambda r: r.topic in WAITING and RECALL not in r.properties):
             later = copies.of(lambda r, of=record: r.physical_offset > of.physical_offset)  # type: ignore[misc]
             came = next((after for after in later if follows(record, after)), None)
             if came is not None:
@@ -337,10 +338,13 @@ class LifeReader:
             word = "timed" if is_timer else "delayed"
             until = f"until {instant(due)}" if due is not None else "until a time that is not known"
             what = f"a retry in {record.real_topic}" if record.real_topic.startswith(RETRY) else record.real_topic
-            recalled = self._recalls.get(record.properties.get(UNIQUE_KEY, b"")) if is_timer else None
+            marks = copies.of(lambda r: RECALL in r.properties)  # whatever damage has made of their topic
+            marks += [mark] if (mark := self._recalls.get(record.properties.get(UNIQUE_KEY, b""))) is not None else []
+            recalled = marks[0] if marks and is_timer else None
             if recalled is not None and recalled.physical_offset > record.physical_offset:
-                text = f"recalled: a delete mark for {text_of(record.properties.get(UNIQUE_KEY))} was stored"
-                yield Event("recalled", text, recalled.store_timestamp, recalled.file, recalled.position)
+                if all(copy.physical_offset != recalled.physical_offset for copy in copies.records):
+                    text = f"recalled: a delete mark for {text_of(record.properties.get(UNIQUE_KEY))} was stored"
+                    yield Event("recalled", text, recalled.store_timestamp, recalled.file, recalled.position)
                 end.say(
                     "recalled", f"recalled{at_time(recalled.store_timestamp)} before it was due, and never delivered"
                 )
@@ -383,12 +387,12 @@ class LifeReader:
         """Records that end half messages, and those that delete timers."""
         wanted = Search(Filter((*_OPS, pending.WHEEL_TOPIC)))
         found = (record for part in search_log(self.store, wanted) for record in part.records)
-        return [record for record in found if record.topic in _OPS or _RECALL in record.properties]
+        return [record for record in found if record.topic in _OPS or RECALL in record.properties]
 
     @cached_property
     def _recalls(self) -> dict[bytes, Record]:
         """Delete marks by unique key, with a topic in front of it or without."""
-        found = [(r.properties[_RECALL], r) for r in self._marks if _RECALL in r.properties]
+        found = [(r.properties[RECALL], r) for r in self._marks if RECALL in r.properties]
         return {name.partition(b"+")[2] or name: record for name, record in found}
 
     @cached_property
@@ -418,6 +422,8 @@ class LifeReader:
         checks = max((number_in(half.properties.get(CHECKS)) or 0 for half in halves), default=0)
         checked = f"checked {number_of(checks, 'time')}"
         given_up = copies.of(lambda r: r.topic == GIVEN_UP)
+        if number_in(halves[0].properties.get(CHECKS)):  # the first copy is gone, and what ended it may be, too
+            first = 0
         if operation is not None and not copies.harmed(first, operation.physical_offset):
             when = at_time(operation.store_timestamp)
             late = "; checks that came too late gave it up all the same" if given_up else ""
@@ -425,6 +431,9 @@ class LifeReader:
             end.say("rolled-back", text)
         elif harmed := copies.harmed(first):
             end.say("unknown", f"unknown: what ended its transaction may have lain at {harmed}; {checked}")
+        elif not first and self.started.log.min_offset > 0:
+            text = f"unknown: its first half message is gone, and the log begins at {self.started.log.min_offset}"
+            end.say("unknown", f"{text}, so what ended its transaction may have gone with the files before; {checked}")
         elif given_up:
             when = at_time(given_up[0].store_timestamp)
             end.say("given-up", f"given up{when}: {checked}, never decided, and nobody gets the message")
@@ -451,7 +460,7 @@ class LifeReader:
         shown = copies.of(lambda r: r.topic not in INTERNAL)
         alive = [record for record in shown if not record.topic.startswith(DEAD)]
         dead = [record for record in shown if record.topic.startswith(DEAD)]
-        pops = [event for record in alive for event in self._pops(record)]
+        pops = [event for record in alive for event in self._pops(record, alive)]
         groups = [event for record in alive for event in self._groups(record)]
         yield from pops
         yield from groups
@@ -466,17 +475,21 @@ class LifeReader:
             text = f"dead-lettered for group {group}{at_time(record.store_timestamp)}"
             end.say("dead-lettered", f"{text} after consuming failed {number_of(failed, 'time')}")
         taken = {event.more["group"]: event.text for event in pops if event.what == "taken"}
+        done = {
+            event.more["group"]: f"{event.text}{at_time(event.time)}" for event in pops if event.what == "acknowledged"
+        }
         said = dict[str, list[str]]()
         for event in groups:
             if event.more["group"] not in taken:
                 is_retry = event.more["topic"].startswith(RETRY)
                 said.setdefault(event.what, []).append(event.more["group"] + " (retry)" * is_retry)
         end.clauses += [f"{words} {_groups_in_words(said[what])}" for what, words in _READ.items() if what in said]
-        end.clauses += taken.values()
+        end.clauses += [*done.values(), *taken.values()]
         if is_waiting or dead:
             return
-        end.fate = "in-flight" if taken else next((fate for what, fate in _FATES.items() if what in said), "stored")
-        if not groups and not pops:
+        read = "passed" if done else next((fate for what, fate in _FATES.items() if what in said), "stored")
+        end.fate = "in-flight" if taken else read
+        if not groups and not taken and not done:
             end.clauses.append("stored; no group has an offset in its queue, so who read it is not known")
 
     def _groups(self, record: Record) -> Iterator[Event]:
@@ -514,22 +527,29 @@ class LifeReader:
         rows = pending.pending_rows(self.started, "pop")
         return [row for row in rows if not row["source"].startswith(pending.REVIVE_TOPIC)]
 
-    def _pops(self, record: Record) -> Iterator[Event]:
-        """Yield what pop consumers did with a copy, as far as the revive topic and the database have it."""
+    def _pops(self, record: Record, copies: Sequence[Record]) -> Iterator[Event]:
+        """Yield what pop consumers did with a copy, as far as check points and the database have it.
+
+        Args:
+            copies: those that consumers see: one for a retry of the group shows that its time ran out.
+        """
         places = set(queues_of(record))
         for point in self._points:
             taken, store = point.taken, point.record
             if (taken["topic"], taken["queue_id"], taken["queue_offset"]) not in places:
                 continue
             until = f"popped by group {taken['group']}, invisible until {instant(taken['due_timestamp'])}"
-            ended = point.acknowledged is not None or point.merged or point.settled
+            again = {f"{RETRY}{taken['group']}{joint}{taken['topic']}" for joint in "_+"}
+            came = any(c.topic in again and c.store_timestamp >= taken["due_timestamp"] for c in copies)
+            ended = point.acknowledged is not None or point.merged or point.settled or came
             what, more = "popped" if ended else "taken", {"group": taken["group"]}
             yield Event(what, until, taken["pop_timestamp"], store.file, store.position, more)
             if (ack := point.acknowledged) is not None:
                 text = f"acknowledged by group {taken['group']}"
-                yield Event("acknowledged", text, ack.store_timestamp, ack.file, ack.position)
+                yield Event("acknowledged", text, ack.store_timestamp, ack.file, ack.position, more)
             elif point.merged:
-                yield Event("acknowledged", f"acknowledged by group {taken['group']}, as its check point says")
+                text = f"acknowledged by group {taken['group']}, as its check point says"
+                yield Event("acknowledged", text, None, store.file, store.position, more)
         for row in self._in_flight:
             if (row["topic"], row["queue_id"], row["queue_offset"]) in places:
                 text = f"popped by group {row['group']} and not acknowledged"

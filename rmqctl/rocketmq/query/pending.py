@@ -258,7 +258,7 @@ class CheckPoint(NamedTuple):
     """One message that a pop consumer took, as the revive topic has it.
 
     Attributes:
-        record: the check point; revive_topic: its topic.
+        record: the check point, in the revive topic, or still in the timer that brings it there when it is due.
         taken: the message, with the names of the rows of :func:`pending_rows`.
         acknowledged: the record that acknowledges it; None without one.
         merged: the check point itself says that it is acknowledged.
@@ -277,24 +277,29 @@ def _check_points(started: RecoveredStore) -> Iterator[Row]:
     now = log_end(started.store).store_timestamp or 0
     for point in check_points(started):
         if not (point.settled or point.merged or point.acknowledged):
-            yield _taken(started, point.record.topic, now, point.taken)
+            yield _taken(started, point.record.real_topic, now, point.taken)
 
 
 def check_points(started: RecoveredStore) -> Iterator[CheckPoint]:
-    """Every message that the revive topic names, by the time when it may be taken again."""
-    topics = [topic for topic in topics_of(started) if topic.startswith(REVIVE_TOPIC)]
+    """Every message that check points name, by the time when it may be taken again.
+
+    They come to the revive topic by timers, as acknowledgements do (PopMessageProcessor, AckMessageProcessor).
+    """
+    topics = [topic for topic in topics_of(started) if topic.startswith((REVIVE_TOPIC, WHEEL_TOPIC))]
     if not topics:
         return
     done = progress_of(started).offsets
     points: dict[_Popped, tuple[Row, Record, bool]] = {}
     acknowledged: dict[tuple[_Popped, int], Record] = {}
     for record in _of_topic(started, *topics):
+        if not record.real_topic.startswith(REVIVE_TOPIC):
+            continue
         stored = done.get((_REVIVE_GROUP, record.topic), {}).get(record.fields["queue_id"])
         settled = stored is not None and record.fields["queue_offset"] < stored.offset
         with suppress(ValueError, TypeError, KeyError):
             kind, body = record.properties.get(b"TAGS"), _object(record.fields["body"])
-            popped = tuple(body.get(name) for name in ("t", "cid" if kind == b"ck" else "c", "q", "so", "pt", "bn"))
-            if kind == b"ck":
+            popped = tuple(body.get(name) for name in ("t", "c", "q", "so", "pt", "bn"))
+            if kind == b"ck" and _is_point(body):
                 points[popped] = body, record, settled
             elif kind == b"ack":
                 acknowledged[popped, int(body["ao"])] = record
@@ -310,7 +315,7 @@ def check_points(started: RecoveredStore) -> Iterator[CheckPoint]:
                 "topic": str(point["t"]),
                 "queue_id": int(point["q"]),
                 "queue_offset": offset,
-                "group": str(point["cid"]),
+                "group": str(point["c"]),
                 "pop_timestamp": int(point["pt"]),
                 "attempts": int(point.get("rp") or 0),
                 "attempt_id": None,
@@ -320,7 +325,7 @@ def check_points(started: RecoveredStore) -> Iterator[CheckPoint]:
 
 
 def _object(body: bytes) -> Row:
-    """A JSON object; of a check point the numbers that it needs are there.
+    """A JSON object.
 
     Raises:
         ValueError: it is none.
@@ -328,12 +333,24 @@ def _object(body: bytes) -> Row:
     import orjson
 
     found = orjson.loads(body)
-    if not isinstance(found, dict) or ("cid" in found and not all(isinstance(found.get(n), int) for n in _NUMBERS)):
-        raise ValueError("no check point")
-    steps, count = found.get("d") or [], found.get("n", 0)
-    if not isinstance(steps, list) or not 0 <= count <= _MOST_POPPED or (steps and len(steps) < count):
-        raise ValueError("no check point")
+    if not isinstance(found, dict):
+        raise ValueError("no object")
     return found
+
+
+def _is_point(found: Row) -> bool:
+    """Whether an object has what a check point needs (PopCheckPoint)."""
+    steps, count = found.get("d") or [], found.get("n", 0)
+    return (
+        all(isinstance(found.get(name), int) for name in _NUMBERS)
+        and {"t", "c"} <= found.keys()
+        and isinstance(steps, list)
+        and all(isinstance(step, int) for step in steps)
+        and isinstance(found.get("bm") or 0, int)
+        and str(found.get("rp") or 0).isdecimal()
+        and 0 <= count <= _MOST_POPPED
+        and (not steps or len(steps) >= count)
+    )
 
 
 def _text(data: bytes) -> str:

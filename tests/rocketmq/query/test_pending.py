@@ -96,12 +96,14 @@ def test_classic_transactions(name: str, rmqctl: Any) -> None:
 def test_pop_check_points_in_files(tmp_path: Any, rmqctl: Any) -> None:
     """Three messages were popped, and the second one acknowledged; what the revive service has settled is left out."""
     root = tmp_path / "store"
-    point = {"so": 0, "pt": 1_800_000_000_000, "it": 60_000, "bm": 0, "n": 3, "q": 0, "t": "Taken", "cid": "workers"}
+    point = {"so": 0, "pt": 1_800_000_000_000, "it": 60_000, "bm": 0, "n": 3, "q": 0, "t": "Taken", "c": "workers"}
     point |= {"ro": 0, "d": [0, 1, 2], "bn": "a", "rp": "0", "sp": False}
     names = {"t": "Taken", "q": 0, "so": 0, "pt": point["pt"], "bn": "a", "c": "workers"}
     topic = "rmq_sys_REVIVE_LOG_DefaultCluster"
     bodies = [
-        ("ck", {**point, "pt": 1}), ("ck", point), ("ack", {**names, "ao": 1}), ("ck", {"cid": "odd"}), ("ck", [1]), ("ck", None),
+        ("ck", {**point, "pt": 1}), ("ck", point), ("ack", {**names, "ao": 1}), ("ck", {"c": "odd"}), ("ck", [1]), ("ck", None),
+        ("ck", {**point, "pt": 2, "bm": "x"}), ("ck", {**point, "pt": 3, "d": ["x", 1, 2]}), ("ck", {**point, "n": "3"}), ("ack", {}),
+        ("ck", {name: value for name, value in point.items() if name != "c"} | {"cid": "workers"}),
     ]  # fmt: skip
     with StoreEngine.open(root) as engine:
         for n in range(4):

@@ -25,6 +25,7 @@ import org.apache.rocketmq.common.namesrv.NamesrvConfig;
 import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
+import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.queue.ConsumeQueueInterface;
@@ -33,9 +34,12 @@ import org.apache.rocketmq.store.queue.ConsumeQueueInterface;
  * {@code RecordBroker DIRECTORY SEED MOMENTS STEPS SETTING...}: a broker on a new store while topics are made and deleted, messages are sent plainly, with
  * delays, in batches and transactions, and groups store offsets. A JSON line a moment: what the broker answers to its admin of every queue, {@code [topic,
  * queue, minimum, maximum]}, and of every group, {@code [group, topic, queue, offset]}. A moment is one before and after which the answers are the same.
+ * {@code -Drmqctl.pause=MS} waits after each step; {@code -Drmqctl.expires=MS} lets the broker delete log files that have not changed for so long.
  */
 public final class RecordBroker {
     private static final long QUIET_MS = 60;
+    private static final long PAUSE_MS = Long.getLong("rmqctl.pause", 0);
+    private static final long EXPIRES_MS = Long.getLong("rmqctl.expires", 0);
     private static final String NAME = "rmqctl";
 
     private final PrintStream out;
@@ -102,11 +106,12 @@ public final class RecordBroker {
         for (int moment = 0; moment < moments; moment++) {
             for (int step = 0; step < steps; step++) {
                 step();
+                Thread.sleep(PAUSE_MS);
             }
             out.println(Json.text(moment()));
             out.flush();
-            if (moment == moments / 2 && Boolean.getBoolean("rmqctl.expires")) {
-                broker.getMessageStore().executeDeleteFilesManually();
+            if (EXPIRES_MS > 0) {
+                ((DefaultMessageStore) broker.getMessageStore()).getCommitLog().deleteExpiredFile(EXPIRES_MS, 10, 120_000, false, 10);
             }
         }
         plain.shutdown();
@@ -190,7 +195,7 @@ public final class RecordBroker {
         return List.of(queues, groups);
     }
 
-    private static BrokerController broker(String root, String names, Properties given) throws Exception {
+    static BrokerController broker(String root, String names, Properties given) throws Exception {
         MessageStoreConfig store = new MessageStoreConfig();
         store.setStorePathRootDir(root);
         store.setStorePathCommitLog(root + "/commitlog");
@@ -213,7 +218,7 @@ public final class RecordBroker {
         return broker;
     }
 
-    private static int free() throws Exception {
+    static int free() throws Exception {
         try (ServerSocket probe = new ServerSocket(0)) {
             return probe.getLocalPort();
         }
