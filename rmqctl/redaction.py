@@ -107,8 +107,10 @@ def same_hash(value: bytes) -> bytes:
     """Return another text in UTF-8 of as many bytes and the same hash code, as Java computes it.
 
     The value itself where there is no other: texts of one character. Texts that are no UTF-8, which have no one hash
-    code, are masked.
+    code, are masked. Zeros stay where a page was lost: findings quote them.
     """
+    if 0 in value and len(texts := value.split(b"\0")) - texts.count(b"") <= _AROUND_A_PAGE:
+        return b"\0".join(map(same_hash, texts))
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -119,6 +121,10 @@ def same_hash(value: bytes) -> bytes:
     shape = _shape(sizes)
     found = [made for lowest in (True, False) if (made := shape.made(java_hash(text), lowest=lowest)) is not None]
     return min(found, key=lambda one: sum(map(eq, one, value)), default=mask(value))
+
+
+_AROUND_A_PAGE = 2
+"""Texts with zeros between them: before a page and after it."""
 
 
 class _Shape:

@@ -32,6 +32,8 @@ from rmqctl.repair.crc_correction import CRC32, CRC32C, Crc, pattern_at
 from rmqctl.rocketmq.dump.redaction import KEPT_PROPERTIES
 
 Rmqctl = Any
+PARTS = 20
+"""In which the variants of a release are checked."""
 ROCKETMQ, KAFKA = "5.3.3:crash/torn-tail-only-header", "4.3.1:crash/middle-log-torn"
 
 
@@ -81,7 +83,7 @@ def secrets_of(root: Path) -> Iterator[bytes]:
 _BROKERS_OWN = ("__", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "rmq_sys_REVIVE_LOG_")
 
 
-@pytest.mark.parametrize("name", [ROCKETMQ, "4.9.8:clean/body-flip-mid", KAFKA])
+@pytest.mark.parametrize("name", [ROCKETMQ, "4.9.8:crash/zero-page-last-file", KAFKA])
 def test_findings_start_and_plan_are_those_of_the_store(name: str, tmp_path: Path) -> None:
     manifest = bundled(damaged(name, tmp_path), tmp_path / "out.tar.zst")
     assert manifest["check"]["first"] == []
@@ -89,12 +91,13 @@ def test_findings_start_and_plan_are_those_of_the_store(name: str, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("release", [*golden.RELEASES, *golden.KAFKA_RELEASES])
-def test_they_are_of_every_damaged_variant(release: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("release", [*golden.RELEASES, "3.9.2", "4.3.1"])
+def test_they_are_of_every_damaged_variant(release: str, part: int, tmp_path: Path) -> None:
     found = golden.recovery_oracle(release)["variants"]
     names = [one["variant"] for one in found] if release in golden.KAFKA_RELEASES else list(found)
     wrong = {}
-    for name in names:
+    for name in names[part::PARTS]:
         manifest = bundled(damaged(f"{release}:{name}", tmp_path), tmp_path / "out.tar.zst")
         if not manifest["check"]["equal"]:
             wrong[name] = manifest["check"]["first"]
