@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from rmqctl import __version__
@@ -36,6 +37,11 @@ _GROUPS = 60
 """Rows of a kind of figures."""
 _CONTENT = frozenset({"body", "value", "gap", "line", "records"})
 """Fields that hold what users sent: shown only where the damage is in them."""
+_PENDING = ("timer", "delay", "transaction", "pop")
+_START = frozenset({"partition", "log_start_offset", "log_end_offset", "lost", "stopped_by"})
+"""What is kept of a row of `recover`: names of files are many, and no picture has them."""
+_EPOCHS, _LAST_EPOCHS = 200, 20
+"""Partitions whose leader epochs are read, and the last of them that are kept."""
 _FIGURES = ("all", "topic", "compression", "producer", "host", "tag")
 
 
@@ -94,6 +100,7 @@ def collect(fleet: Fleet, wanted: Wanted = Wanted(), advance: Callable[[int], ob
         "stores": stores,
         "kinds": kinds,
         "replicas": _elected(fleet) if wanted.replicas else None,
+        "differences": _different(fleet, wanted) if wanted.replicas else [],
         "remarks": list(fleet.remarks),
     }
 
@@ -106,6 +113,31 @@ def _elected(fleet: Fleet) -> Row:
     answer.prepare()
     found = answer.document() if answer.document is not None else {"rows": list(answer)}
     return {**found, "remarks": list(answer.remarks)}
+
+
+def _different(fleet: Fleet, wanted: Wanted) -> list[Row]:
+    """Return what `diff` finds of the first store against each other one, with the name of the other."""
+    (_, first), *others = fleet.stores
+    assert isinstance(first, Store)
+    rows = list[Row]()
+    for member, other in others:
+        assert isinstance(other, Store)
+        if not wanted.everything and max(first.size, other.size) > LEVELS[0][0]:
+            why = "it is large, and both logs would be read again; --everything asks for it"
+            rows.append({"store": member.name, "message": f"not compared: {why}"})
+            continue
+        try:
+            found = [row for row in first.diff(other) if row.get("kind") == "finding"]
+        except (RmqctlError, OSError) as error:
+            rows.append({"store": member.name, "message": f"not compared: {error}"})
+            continue
+        said = [{"store": member.name, **{name: row[name] for name in _DIFFERENCE if name in row}} for row in found]
+        rows += said[: _ROWS // len(others)] or [{"store": member.name, "message": "no difference"}]
+    return rows
+
+
+_DIFFERENCE = ("severity", "id", "topic", "partition", "file", "offset", "size", "message")
+"""What is kept of a finding of `diff`; it quotes no content."""
 
 
 class _Collected:
@@ -163,8 +195,11 @@ class _Collected:
             "transactions": self._rows(
                 "transactions", self.store.transactions, lambda row: not row["hanging"], "hanging first"
             ),
-            "producers": self._rows("producers", self.store.producers, lambda _: 0, "the first ones"),
-            "segments": self._segments(),
+            "producers": self._rows("producers", self.store.producers, _open_first, "open transactions first"),
+            "pending": self._pending(),
+            "disk": self._rows("room on disk", lambda: self.store.topics(disk=True), _largest, "the largest"),
+            "partitions": self._started(),
+            **self._laid_out(),
             "figures": self._figures(),
             "sampled": self.sampled,
             "unasked": self.unasked,
@@ -299,8 +334,57 @@ class _Collected:
         rows = self._rows("lag", self.store.lag, order, "anomalies, then the largest lag")
         return [{**row, "metadata": None} if self.wanted.redact and "metadata" in row else row for row in rows]
 
-    def _segments(self) -> list[Row]:
+    def _pending(self) -> list[Row]:
+        """Return what waits: timers, delayed messages, half messages, and what pop consumers hold."""
+        rows = list[Row]()
+        for what in _PENDING:
+            asked = partial(self.store.dump, pending=what)
+            rows += self._rows(f"pending, {what}", asked, _due, "the first ones due")
+        return [{**row, "unique_key": None} if self.wanted.redact else row for row in rows]
+
+    def _started(self) -> list[Row]:
+        """Return where a start of the broker ends each partition; a store without partitions has no rows."""
+        if not self.reads_again:
+            return []  # that `recover` was not asked is said where releases are compared
+        try:
+            with self.store.recover(as_release=self.wanted.as_release) as answer:
+                rows: list[Row] = [
+                    {name: row[name] for name in row if name in _START} for row in answer if row.keys() >= _START
+                ]
+        except (RmqctlError, OSError) as error:
+            self.unasked.append({"what": "recover", "why": str(error)})
+            return []
+        rows.sort(key=lambda row: -row["lost"]["records"])
+        shown = rows[: self._most(_ROWS)]
+        self._say("partitions of a start", len(shown), len(rows), "what loses the most first")
+        return shown
+
+    def _laid_out(self) -> Row:
+        """Return segments, and the leader epochs of partitions."""
         found = self._rows_of_segments()
+        directories = dict.fromkeys(one["file"].rpartition("/")[0] for one in found if "partition" in one)
+        most = self._most(_EPOCHS)
+        self._say("leader epochs of partitions", min(len(directories), most), len(directories), "the first ones")
+        epochs = [row for directory in list(directories)[:most] for row in self._epochs(directory)]
+        return {"segments": self._some(found), "leader_epochs": epochs}
+
+    def _epochs(self, directory: str) -> list[Row]:
+        """Return what `dump` says of the leader epochs in the directory of a partition; nothing where it has none."""
+        path = f"{self.store.root.rstrip('/')}/{directory}/leader-epoch-checkpoint"
+        try:
+            rows = list(open_path(path, format=self.store.family).dump())
+        except (RmqctlError, OSError):
+            return []
+        topic, _, number = directory.rpartition("/")[2].rpartition("-")
+        own = [row for row in rows if row["kind"] == "leader_epoch" and number.isdecimal()]
+        last = own[-_LAST_EPOCHS:]
+        return [
+            {"topic": topic, "partition": int(number), "epoch": r["epoch"], "start_offset": r["start_offset"]}
+            for r in last
+        ]
+
+    def _some(self, found: list[Row]) -> list[Row]:
+        """Return as many segments as a document keeps."""
         most = self._most(_SEGMENTS)
         if len(found) <= most:
             return found
@@ -390,6 +474,18 @@ class _Collected:
         shown = {row["topic"] for row in found["groups"]["topic"]}
         found["timeline"] = [row for row in found["timeline"] if row["topic"] in shown]
         return found
+
+
+def _open_first(row: Row) -> bool:
+    return (row.get("current_txn_first_offset") or -1) < 0
+
+
+def _largest(row: Row) -> int:
+    return -(row.get("bytes_used") or 0)
+
+
+def _due(row: Row) -> int:
+    return row.get("due_timestamp") or row.get("store_timestamp") or 0
 
 
 def _first(step: Row) -> Row:

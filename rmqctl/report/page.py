@@ -15,7 +15,7 @@ from rmqctl.errors import MissingExtra, WrongUsage
 from rmqctl.notices import queue_of, typed
 from rmqctl.pipeline.stats import Stats
 from rmqctl.pipeline.stats_page import FIGURES_STYLE, figures, size_text
-from rmqctl.report.picture import picture, strips
+from rmqctl.report.picture import forecast, picture, shares, strips
 from rmqctl.text import instant, number_of
 
 _POLICY = "base-uri 'none'; form-action 'none'"
@@ -46,7 +46,14 @@ def page(document: Row) -> str:
     environment.globals |= {"typed": typed, "columns": _columns}
     try:
         shown = [
-            {**store, "strips": strips(store), "picture": picture(store), "plots": Markup(_plots(store))}  # noqa: S704 - escaped there
+            {
+                **store,
+                "strips": strips(store),
+                "picture": picture(store),
+                "shares": shares(store),
+                "forecast": forecast(store),
+                "plots": Markup(_plots(store)),  # noqa: S704 - escaped there
+            }
             if "doctor" in store
             else store
             for store in document["stores"]

@@ -6,12 +6,12 @@ A lane is the commit log, a queue or a partition. Its places are offsets: bytes 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rmqctl.answer import Row
 from rmqctl.notices import queue_of
-from rmqctl.text import number_of
+from rmqctl.text import instant, number_of
 
 LANES = 40
 """Queues or partitions that are drawn: the largest, and before them those with damage."""
@@ -45,6 +45,11 @@ def _log(store: Row) -> Iterator[Row]:
         _mark(checkpoint[name], "checkpoint", label) for name, label in _CHECKPOINTS.items() if checkpoint.get(name)
     ]
     marks += [_found(f, f["physical_offset"]) for f in store["findings"] if f.get("physical_offset") is not None]
+    marks += [
+        _mark(row["physical_offset"], "pending", _waiting(row))
+        for row in store["pending"]
+        if (row.get("physical_offset") or -1) >= 0
+    ]
     end, before = start.get("end"), start.get("end_before")
     cut = [end, before] if end is not None and before is not None and end < before else None
     if cut is not None:
@@ -56,14 +61,19 @@ def _log(store: Row) -> Iterator[Row]:
     }  # fmt: skip
 
 
+def _waiting(row: Row) -> str:
+    """Return what waits, in words."""
+    due = row.get("due_timestamp")
+    until = "" if not due else f", due {instant(due)}"
+    return f"{_WAITS.get(row['what'], row['what'])} of {row['topic']}{until}"
+
+
+_WAITS = {"timer": "timer", "delay": "delayed message", "transaction": "half message", "pop": "popped message"}
+
+
 def _queues(store: Row) -> tuple[list[Row], int]:
     """Return lanes of queues or partitions, the damaged and the largest ones, and how many there are more."""
-    groups: dict[str, list[Row]] = defaultdict(list)
-    for row in store["lag"]:
-        if row["consumer_offset"] is not None:
-            text = f"{row['group']}, {number_of(row['lag'] or 0, 'message')} after it"
-            kind = "group" if row["anomaly"] is None else "anomaly"
-            groups[queue_of(row)].append(_mark(row["consumer_offset"], kind, text))
+    marks = _marks(store)
     segments: dict[str, list[Row]] = defaultdict(list)
     for one in store["segments"]:
         if "partition" in one:
@@ -72,6 +82,7 @@ def _queues(store: Row) -> tuple[list[Row], int]:
     for finding in store["findings"]:
         if finding.get("topic") is not None:
             damage[queue_of(finding)].append(finding)
+    ends = {row["partition"]: row["log_end_offset"] for row in store["partitions"]}
     rows = sorted(store["topics"], key=lambda row: (queue_of(row) not in damage, -(row.get("bytes") or 0)))
     lanes = list[Row]()
     for row in rows[:LANES]:
@@ -79,15 +90,36 @@ def _queues(store: Row) -> tuple[list[Row], int]:
         begin = row.get("min_offset", row.get("log_start_offset")) or 0
         end = row.get("max_offset", row.get("log_end_offset")) or 0
         own = segments.get(name, [])
-        marks = [_mark(row[key], "checkpoint", label) for key, label in _POINTS.items() if row.get(key) is not None]
-        marks += groups.get(name, [])
-        marks += [_found(f, place) for f in damage.get(name, []) if (place := _place(f, own)) is not None]
+        shown = [_mark(row[key], "checkpoint", label) for key, label in _POINTS.items() if row.get(key) is not None]
+        shown += marks.get(name, [])
+        shown += [_found(f, place) for f in damage.get(name, []) if (place := _place(f, own)) is not None]
         last = max([end, *(one["end_offset"] for one in own)])
+        kept = ends.get(f"{row['topic']}-{row.get('partition')}", last)
+        if kept < last:
+            shown.append(_mark(kept, "cut", f"a start with {store['doctor']['start']['release']} ends the log here"))
         lanes.append({
             "name": name, "begin": begin, "end": last, "unit": "messages", "bytes": row.get("bytes") or 0,
-            "blocks": [_block(one, one["end_offset"], "first_timestamp") for one in own], "marks": marks,
+            "blocks": [_block(one, one["end_offset"], "first_timestamp") for one in own], "marks": shown,
+            "cut": [kept, last] if kept < last else None,
         })  # fmt: skip
     return lanes, len(rows) - len(lanes)
+
+
+def _marks(store: Row) -> dict[str, list[Row]]:
+    """Return by queue or partition where groups stand, leader epochs begin and transactions are open."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in store["leader_epochs"]:
+        found[queue_of(row)].append(_mark(row["start_offset"], "epoch", f"leader epoch {row['epoch']} begins"))
+    for row in store["producers"]:
+        if row["current_txn_first_offset"] >= 0:
+            text = f"producer {row['producer_id']} has a transaction open from here on"
+            found[queue_of(row)].append(_mark(row["current_txn_first_offset"], "open", text))
+    for row in store["lag"]:
+        if row["consumer_offset"] is not None:
+            text = f"{row['group']}, {number_of(row['lag'] or 0, 'message')} after it"
+            kind = "group" if row["anomaly"] is None else "anomaly"
+            found[queue_of(row)].append(_mark(row["consumer_offset"], kind, text))
+    return found
 
 
 def _place(finding: Row, segments: Iterable[Row]) -> int | None:
@@ -137,6 +169,48 @@ def _times(store: Row) -> Row | None:
             if (at := one.get("first_store_timestamp", one.get("first_timestamp"))) is not None
         ],
     }  # fmt: skip
+
+
+def shares(store: Row) -> list[Row]:
+    """Return what lies unevenly, each with a ``title`` and ``rows`` of name, value and percent of the largest.
+
+    The queues of topics that have several, by messages; groups by the sum of their lags.
+    """
+    topics: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for row in store["topics"]:
+        count = row.get("messages", row.get("records"))
+        if count is not None:
+            topics[row["topic"]].append((queue_of(row), count))
+    several = {name: rows for name, rows in topics.items() if len(rows) > 1}
+    largest = sorted(several, key=lambda name: -sum(count for _, count in several[name]))[:_SHARES]
+    found = [_shares(f"Queues of {name}, messages", sorted(several[name])[:LANES]) for name in largest]
+    groups: dict[str, int] = defaultdict(int)
+    for row in store["lag"]:
+        groups[row["group"]] += row["lag"] or 0
+    behind = sorted(groups.items(), key=lambda item: -item[1])[:LANES]
+    return found + ([_shares("Consumer groups, messages behind", behind)] if behind else [])
+
+
+_SHARES = 12
+"""Topics whose queues are compared: the largest."""
+
+
+def _shares(title: str, rows: Sequence[tuple[str, int]]) -> Row:
+    most = max(1, *(count for _, count in rows))
+    return {
+        "title": title,
+        "rows": [{"name": name, "value": n, "percent": round(100 * n / most, 1)} for name, n in rows],
+    }
+
+
+def forecast(store: Row) -> list[Row]:
+    """Return what retention deletes: rows of `topics --disk`, what goes first in front."""
+    rows = [
+        row
+        for row in store["disk"]
+        if row["fate"] == "retention" and (row["expired_bytes"] or row["expires_timestamp"])
+    ]
+    return sorted(rows, key=lambda row: (not row["expired_bytes"], row["expires_timestamp"] or 0))
 
 
 def strips(store: Row) -> list[Row]:

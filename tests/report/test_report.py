@@ -98,6 +98,13 @@ def test_it_says_what_the_verbs_say(rmqctl: Rmqctl, tmp_path: Path) -> None:
     assert store["repair"]["summary"] == said("repair")["summary"]
     assert store["info"] == said("info")
     assert store["segments"] == said("info", "--segments")
+    assert store["disk"] == sorted(said("topics", "--disk"), key=lambda row: -row["bytes_used"])
+    pending = [
+        json.loads(line)
+        for what in ("timer", "delay")
+        for line in rmqctl("dump", root, "--pending", what, "-o", "jsonl").stdout.splitlines()
+    ]
+    assert sorted(store["pending"], key=str) == sorted(pending, key=str)
     assert store["figures"]["groups"]["all"] == said("stats")["all"]
     assert store["changes"][0] == {
         "id": "log.body-crc", "file": "commitlog/00000000000000393216", "offset": 8762, "size": 1, "before": "39",
@@ -142,6 +149,23 @@ def test_the_picture_shows_findings_groups_and_the_cut(tmp_path: Path) -> None:
     assert sum(n for lane in made.data["pictures"][0]["times"]["lanes"] for _, n in lane["counts"]) == 1117
     assert "lost 476" in made.shown
     assert "healed 1" in made.shown
+
+
+def test_the_picture_of_partitions_shows_epochs_open_transactions_and_the_cut(tmp_path: Path) -> None:
+    root = damaged("4.3.1-crash", tmp_path)
+    (store,) = document_of(root)["stores"]
+    started = {row["partition"]: row for row in list(open_all([str(root)]).only.recover())}  # type: ignore[union-attr]
+    assert {row["partition"]: row["log_end_offset"] for row in store["partitions"]} == {
+        name: row["log_end_offset"] for name, row in started.items()
+    }
+    made = Page(page(document_of(root)))
+    lanes = {lane["name"]: lane for lane in made.data["pictures"][0]["queues"]}
+    assert {name: lane["cut"][0] for name, lane in lanes.items() if lane["cut"]} == {
+        name: row["log_end_offset"] for name, row in started.items() if row["lost"]["records"]
+    }
+    assert [m["at"] for m in lanes["plain-none-0"]["marks"] if m["kind"] == "epoch"] == [0, 92, 124]
+    assert any(mark["kind"] == "open" for lane in lanes.values() for mark in lane["marks"])
+    assert "Where a start ends each partition" in made.shown
 
 
 def hostile_store(root: Path) -> Path:
@@ -245,6 +269,9 @@ def test_several_stores_replicas_and_what_cannot_be_read(rmqctl: Rmqctl, tmp_pat
     assert [choice["no_loss"] for choice in choices] == [False, True]
     found = Page(page(document)).shown
     assert "Which replica may lead" in found
+    assert {row["store"] for row in document["differences"]} == {document["stores"][1]["store"]}
+    assert any("body" in row["message"] for row in document["differences"])
+    assert document["differences"][0]["message"] in found
     assert rmqctl("report", root, tmp_path / "nowhere", tmp_path / "out.html", "--replicas").exit_code == 2
     assert rmqctl("report", tmp_path / "nowhere", tmp_path / "out.html").exit_code == 11
 
