@@ -19,6 +19,7 @@ from commands._browse.queue import QueueView
 from commands._browse.views import RowsView, View
 from commands._cells import printable
 from rmqctl import questions
+from rmqctl.life import place_in
 from rmqctl.store import LoneFile
 from rmqctl.text import milliseconds_of
 
@@ -57,7 +58,6 @@ r            read again       F  follow a store that grows
 w            the view alone, or beside the tree
 q            quit
 """
-_PLACE = re.compile(r"(.+)/(\d+)@(\d+)", re.DOTALL)
 _ID = re.compile(r"[0-9A-Fa-f]{32,}")
 
 
@@ -414,8 +414,8 @@ class Browser(App[int]):
 
     def _went_to(self, view: View, text: str) -> bool:
         """Go to a place: a byte, an offset, an offset of another queue. False where the text is none."""
-        if (place := _PLACE.fullmatch(text)) is not None and not isinstance(view.site.first, LoneFile):
-            self._lead(QueueView(view.site, place[1], int(place[2]), int(place[3])), "")
+        if (place := place_in(text)) is not None and not isinstance(view.site.first, LoneFile):
+            self._lead(QueueView(view.site, *place), "")
             return True
         number = text.removeprefix("@")
         if isinstance(view, BytesView) and re.fullmatch(r"\d{1,18}|0x[0-9a-fA-F]{1,15}", number):

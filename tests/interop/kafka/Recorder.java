@@ -32,7 +32,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * What a broker's admin answers while topics are made and deleted, groups commit and transactions are open, ended and
- * left; called by {@link Client}: {@code record SEED MOMENTS STEPS ROLLS}. Nothing is under way while a moment is recorded.
+ * left; called by {@link Client}: {@code record SEED MOMENTS STEPS ROLLS PAUSE}, which waits PAUSE ms after each step. Nothing is under way while a moment is recorded.
  */
 public final class Recorder {
     private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
@@ -62,11 +62,11 @@ public final class Recorder {
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", server))) {
             Recorder recorder = new Recorder(server, admin, Long.parseLong(asked[1]));
             recorder.rolls = !Boolean.parseBoolean(asked[4]);
-            recorder.run(Integer.parseInt(asked[2]), Integer.parseInt(asked[3]));
+            recorder.run(Integer.parseInt(asked[2]), Integer.parseInt(asked[3]), Long.parseLong(asked[5]));
         }
     }
 
-    private void run(int moments, int steps) throws Exception {
+    private void run(int moments, int steps, long pause) throws Exception {
         create("appended", Map.of("message.timestamp.type", "LogAppendTime"));
         create("claimed", Map.of());
         create("moved", Map.of("message.timestamp.type", "LogAppendTime", "segment.ms", "500", "retention.ms", "1500"));
@@ -78,6 +78,7 @@ public final class Recorder {
         for (int moment = 0; moment < moments; moment++) {
             for (int step = 0; step < steps; step++) {
                 step();
+                Thread.sleep(pause);
             }
             plain.flush();
             Thread.sleep(QUIET_MS);
