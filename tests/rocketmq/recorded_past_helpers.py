@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.opening import open_store
+from rmqctl.rocketmq.verbs.past import NOT_SHOWN
 from tests.recorded_past_helpers import differ
 
 Moment = dict[str, Any]
@@ -16,9 +17,14 @@ Moment = dict[str, Any]
 def differences(root: Path, moment: Moment, seen: Counter[str]) -> Iterator[str]:
     """Yield what is said otherwise than the broker did; what is unknown is counted, and never wrong."""
     store, at = open_store(str(root)), moment["at"]
-    rows = {(row["topic"], row["queue_id"]): row for row in store.topics(at=at)}
+    shown = store.topics(at=at)
+    rows = {(row["topic"], row["queue_id"]): row for row in shown}
+    now = {(row["topic"], row["queue_id"]) for row in store.topics()}
     answers = {(topic, queue): {"min_offset": low, "max_offset": high} for topic, queue, low, high in moment["queues"]}
     for key, answer in answers.items():
+        if key not in rows and key not in now and NOT_SHOWN in shown.remarks:
+            seen["queues that are gone"] += 1
+            continue
         if key not in rows:
             yield f"{at} {key}: no row, the broker says {answer}"
             continue

@@ -40,6 +40,7 @@ _OF_GROUP = (
     "file",
 )
 """What is unknown where nothing is known of a queue, a lite topic or a group."""
+NOT_SHOWN = "queues that were deleted since, and whose messages were deleted with the begin of the log, are not shown"
 
 
 def add_past(answer: Answer, is_of_queues: bool) -> None:
@@ -93,6 +94,8 @@ def topics_then(store: RocketMQStore, asked: questions.Topics, answer: Answer) -
     for row in with_lite_topics(store, _by_topic(rows) if asked.by_topic else rows):
         yield past.forget(dict(row), _OF_LITE, NOT_NOTED) if "parent" in row else dict(row)
     answer.remarks += past.remarks()
+    if then.begin:
+        answer.remark(NOT_SHOWN)
     unmet = wanted.unmet({row["topic"] for row in rows})
     if unmet or not rows:
         answer.is_no = True
@@ -114,6 +117,8 @@ def lag_then(store: RocketMQStore, asked: questions.Lag, rows: Iterable[Fields],
         if queue is None and now["max_offset"]:
             continue  # it had no message
         row = {**now, "unknown": {}}
+        if queue is None and then.begin:
+            past.forget(row, ("max_offset", "min_offset"), GONE)
         for name in ("max_offset", "min_offset"):
             if queue is not None:
                 row[name] = queue[name]
