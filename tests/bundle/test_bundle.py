@@ -34,6 +34,16 @@ from rmqctl.rocketmq.dump.redaction import KEPT_PROPERTIES
 Rmqctl = Any
 PARTS = 20
 """In which the variants of a release are checked."""
+TWO_CHECKSUMS = {
+    "3.9.2:crash/magic-00",
+    "3.9.2:crash/magic-01",
+    "3.9.2:crash/zero-hole-64",
+    "4.3.1:crash/magic-00",
+    "4.3.1:crash/magic-01",
+}
+"""Where a plan heals a batch of Kafka whose filler has the checksum of the whole batch, and not that of the damaged one,
+too: findings name another computed CRC, and the manifest says that they differ.
+"""
 ROCKETMQ, KAFKA = "5.3.3:crash/torn-tail-only-header", "4.3.1:crash/middle-log-torn"
 
 
@@ -99,7 +109,9 @@ def test_they_are_of_every_damaged_variant(release: str, part: int, tmp_path: Pa
     wrong = {}
     for name in names[part::PARTS]:
         manifest = bundled(damaged(f"{release}:{name}", tmp_path), tmp_path / "out.tar.zst")
-        if not manifest["check"]["equal"]:
+        if f"{release}:{name}" in TWO_CHECKSUMS:
+            assert all('"batch.crc"' in line for line in manifest["check"]["first"])
+        elif not manifest["check"]["equal"]:
             wrong[name] = manifest["check"]["first"]
         shutil.rmtree(tmp_path / f"{release}-{name.partition('/')[0]}")
     assert wrong == {}
