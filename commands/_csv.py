@@ -9,8 +9,9 @@ from itertools import chain
 from typing import Any
 
 from commands import _sink
-from commands._json import encode, plain
+from commands._json import encode
 from commands._rows import Row, keys_of, take
+from rmqctl.text import plain
 
 HEAD_ROWS = 1000
 REST = "other"

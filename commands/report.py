@@ -85,9 +85,11 @@ def command(
     if out.suffix == ".json":
         import orjson
 
-        data = orjson.dumps(document, option=orjson.OPT_INDENT_2)
+        from rmqctl.text import json_bytes
+
+        data = json_bytes(document, orjson.OPT_INDENT_2)
     else:
-        data = page(document).encode()
+        data = page(document).encode("utf-8", "backslashreplace")
     from rmqctl.files.new_files import sync_names, sync_path
 
     out.write_bytes(data)

@@ -6,7 +6,7 @@ The stream is for whatever takes the Arrow C stream interface.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,10 +14,36 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqctl.text import listed_names, name_of
+from rmqctl.text import bytes_of, listed_names, name_of
 
 TIME = pa.timestamp("us", tz="UTC")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
+_ROWS = 4096
+
+
+def batched(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows as batches; keys that are no column are left out, numbers that a column cannot hold are null.
+
+    Names that are not UTF-8 stand as ``base64:...``, as they do where a key of a JSON object can be nothing else.
+    """
+    left = iter(rows)
+    while some := list(islice(left, _ROWS)):
+        try:
+            yield pa.RecordBatch.from_pylist(some, schema=schema)
+        except (UnicodeEncodeError, OverflowError, pa.ArrowInvalid):
+            yield pa.RecordBatch.from_pylist([_that_fits(row, schema) for row in some], schema=schema)
+
+
+def _that_fits(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
+    return {field.name: _fitting(row.get(field.name), field.type) for field in schema}
+
+
+def _fitting(value: Any, kind: pa.DataType) -> Any:
+    if isinstance(value, str):
+        return value if value.isascii() else name_of(bytes_of(value))
+    if isinstance(value, int) and pa.types.is_integer(kind):
+        return value if -(1 << kind.bit_width - 1) <= value < 1 << kind.bit_width - 1 else None
+    return value
 
 
 class ArrowTable:

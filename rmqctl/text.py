@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -162,6 +163,70 @@ def text_or_base64(data: bytes) -> Text:
         return {"base64": base64.b64encode(data).decode("ascii")}
 
 
+def bytes_of(text: str) -> bytes:
+    """Return the bytes that a name from a file system or a text file stands for, half a surrogate pair as its own."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def plain(value: Any) -> Any:
+    """``value`` made of JSON's own types only: bytes, paths, tuples and text with stray bytes resolved."""
+    match value:
+        case Mapping():
+            return {name_of(bytes_of(str(key))): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case str():
+            return value if value.isascii() else text_or_base64(bytes_of(value))
+        case int() | float() | None:
+            return value
+        case _:
+            return plain(json_type(value))
+
+
+def json_type(value: Any) -> Any:
+    """Return a value of another type as one that JSON has.
+
+    Raises:
+        TypeError: there is none.
+    """
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return text_or_base64(bytes(value))
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (tuple, set, frozenset)):
+        return list(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "item"):  # a number from numpy
+        return value.item()
+    raise TypeError(f"{type(value).__name__} has no place in JSON")
+
+
+def json_bytes(value: Any, options: int = 0) -> bytes:
+    """Return a value as JSON, also where orjson has no way: stray bytes in names, integers beyond 64 bits.
+
+    Args:
+        options: of orjson; those for indents, order and a newline at the end count.
+    """
+    import orjson
+
+    try:
+        return orjson.dumps(value, json_type, options | orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:
+        import json
+
+        indent = 2 if options & orjson.OPT_INDENT_2 else None
+        separators = None if indent else (",", ":")
+        text = json.dumps(
+            plain(value), ensure_ascii=False, indent=indent, separators=separators,
+            sort_keys=bool(options & orjson.OPT_SORT_KEYS),
+        )  # fmt: skip
+        return text.encode() + (b"\n" if options & orjson.OPT_APPEND_NEWLINE else b"")
+
+
 def raw(value: Text | int | None) -> bytes:
     """Return a shown value as the bytes it was; nothing for one that is absent or could not be read."""
     if value is None:
@@ -170,7 +235,7 @@ def raw(value: Text | int | None) -> bytes:
         import base64
 
         return base64.b64decode(value["base64"]) if "base64" in value else f"sha256:{value['sha256']}".encode()
-    return str(value).encode("utf-8", "surrogateescape")
+    return bytes_of(str(value))
 
 
 # --- rows in a form of the user's own, in the manner of kcat ----------------------------------------

@@ -69,13 +69,15 @@ def rmqctl(monkeypatch: pytest.MonkeyPatch) -> Rmqctl:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
-    def run(*args: object) -> Result:
-        result = CliRunner().invoke(cli, [str(arg) for arg in args], prog_name="rmqctl")
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
     return run
+
+
+def run(*args: object) -> Result:
+    """Run the command line in this process."""
+    result = CliRunner().invoke(cli, [str(arg) for arg in args], prog_name="rmqctl")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
 
 
 @pytest.fixture

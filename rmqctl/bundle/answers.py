@@ -15,6 +15,7 @@ from rmqctl.files.tree import local_path
 from rmqctl.release import Release
 from rmqctl.repair.edits import Overwrite
 from rmqctl.store import Store
+from rmqctl.text import json_bytes
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ def answers_of(store: Store, as_release: Release | None) -> Answers:
         lines = found.said[what] = Counter()
         try:
             for row in rows():
-                lines[rename(orjson.dumps(row, option=orjson.OPT_SORT_KEYS, default=repr).decode())] += 1
+                lines[rename(json_bytes(row, orjson.OPT_SORT_KEYS).decode())] += 1
         except RmqctlError as error:
             lines[rename(str(error))] += 1
 

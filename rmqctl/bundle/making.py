@@ -28,7 +28,7 @@ from rmqctl.release import Release
 from rmqctl.repair.edited_file import Overlay
 from rmqctl.repair.edits import Overwrite
 from rmqctl.store import Store, StoreDirectory
-from rmqctl.text import number_of
+from rmqctl.text import json_bytes, number_of
 
 _PIECE = 1 << 20
 _SECRET_WORDS = ("password", "secret", "credential", "jaas", "token", "accesskey")
@@ -170,7 +170,7 @@ class _Staged:
 
     def write(self, manifest: Row) -> None:
         """Write the manifest."""
-        (self.directory / BUNDLE_MANIFEST).write_bytes(orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
+        (self.directory / BUNDLE_MANIFEST).write_bytes(json_bytes(manifest, orjson.OPT_INDENT_2))
 
     def _copy_settings(self, path: Path) -> None:
         """Copy settings without the values of those that look secret."""

@@ -7,10 +7,12 @@ names that are new are not there, and bytes that are new are zeros, as in a file
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rmqctl.files.local import opened
 from rmqctl.files.tree import Entry, ForgivingFile, ForgivingTree, Listing, LocalTree, Refusals, join
 
 
@@ -22,11 +24,15 @@ class Held:
         size: bytes of the file at the moment.
         end: bytes from here on are zeros.
         head: bytes of the file from its begin on that were read at the moment, and have changed since perhaps.
+        identity: device and inode of the file; None: whatever has its name counts.
+        taken: the name that the file may have got since.
     """
 
     size: int
     end: int
     head: bytes = b""
+    identity: tuple[int, int] | None = None
+    taken: str = ""
 
 
 @dataclass(slots=True)
@@ -62,13 +68,22 @@ class Moment:
         found = self.listed.get(above)
         return all(entry.name != name for entry in found) if found is not None else self.is_new(above)
 
-    def hold(self, path: str, end: int, head: bytes = b"", size: int | None = None) -> None:
+    def hold(
+        self,
+        path: str,
+        end: int,
+        head: bytes = b"",
+        size: int | None = None,
+        identity: tuple[int, int] | None = None,
+        taken: str = "",
+    ) -> None:
         """Note what counts of a file.
 
         Args:
             end: bytes from here on are zeros.
             head: bytes from its begin on, as they were at the moment.
             size: of the file at the moment; None: as it was listed.
+            identity, taken: see `Held`.
         """
         directory, _, name = path.rpartition("/")
         found = self.listed[directory]
@@ -78,7 +93,7 @@ class Moment:
             found.sort(key=lambda entry: entry.name)
         elif size is not None:
             found[at] = found[at]._replace(size=size)
-        self.held[path] = Held(found[at].size if at is not None else size or 0, end, head)
+        self.held[path] = Held(found[at].size if at is not None else size or 0, end, head, identity, taken)
 
     def hide(self, path: str) -> None:
         """Note that a file is not there."""
@@ -180,6 +195,24 @@ class HeldFile(ForgivingFile):
 
     def size(self) -> int:
         return self.held.size
+
+    def _descriptor(self) -> int:
+        if self._fd is None and self.held.identity is not None:
+            self._fd = self._that_was_there()
+        return super()._descriptor()
+
+    def _that_was_there(self) -> int | None:
+        """Open the file that had the name at the moment, also where it has another name now."""
+        for path in (self.path, os.path.join(os.path.dirname(self.path), self.held.taken)):
+            try:
+                descriptor = opened(path)
+            except OSError:
+                continue
+            status = os.fstat(descriptor)
+            if (status.st_dev, status.st_ino) == self.held.identity:
+                return descriptor
+            os.close(descriptor)
+        return None
 
     def read_at(self, offset: int, size: int) -> bytes:
         held, size = self.held, max(min(size, self.held.size - offset), 0)

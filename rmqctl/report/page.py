@@ -8,15 +8,13 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-import orjson
-
 from rmqctl.answer import Row
 from rmqctl.errors import MissingExtra, WrongUsage
 from rmqctl.notices import queue_of, typed
 from rmqctl.pipeline.stats import Stats
 from rmqctl.pipeline.stats_page import FIGURES_STYLE, figures, size_text
 from rmqctl.report.picture import forecast, picture, shares, strips
-from rmqctl.text import instant, number_of
+from rmqctl.text import instant, json_bytes, number_of
 
 _POLICY = "base-uri 'none'; form-action 'none'"
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -81,7 +79,7 @@ def _hash(text: str) -> str:
 
 def _json(value: Any) -> str:
     """Return JSON that may stand in a script element."""
-    text = orjson.dumps(value).decode()
+    text = json_bytes(value).decode()
     for char, escape in _UNSAFE.items():
         text = text.replace(char, escape)
     return text
@@ -113,7 +111,7 @@ def _cell(value: Any, name: str) -> str:
         return _moment(value) if name.endswith(("timestamp", "last_update")) else f"{value:,}"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
-    return orjson.dumps(value).decode() if isinstance(value, Mapping) else str(value)
+    return json_bytes(value).decode() if isinstance(value, Mapping) else str(value)
 
 
 def _moment(milliseconds: int | None) -> str:

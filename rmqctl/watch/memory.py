@@ -11,6 +11,7 @@ import orjson
 
 from rmqctl.answer import Row
 from rmqctl.errors import WrongUsage
+from rmqctl.text import json_bytes, raw
 
 KIND, VERSION = "watch-state", 1
 Key = tuple[str, str, int]
@@ -85,7 +86,7 @@ class Memory:
         if self.path is None:
             return
         stores = {root: _written(one) for root, one in self.stores.items()}
-        data = orjson.dumps({"kind": KIND, "version": VERSION, "stores": stores}, default=_foreign)
+        data = json_bytes({"kind": KIND, "version": VERSION, "stores": stores})
         beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             with beside.open("wb") as file:
@@ -113,8 +114,7 @@ def _written(memory: StoreMemory) -> Row:
 
 def key_of(row: Row) -> Key:
     """Return what a finding is and where."""
-    return row["id"], row["file"], row["offset"]
-
-
-def _foreign(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    file = row["file"]
+    if not isinstance(file, str):  # a name that is no UTF-8, as JSON has kept it
+        file = raw(file).decode("utf-8", "surrogateescape")
+    return row["id"], file, row["offset"]

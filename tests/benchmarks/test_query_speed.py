@@ -5,19 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import rmqctl
 from fixtures import bulk
+from rmqctl.filters import Filters
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.query.log_search import Search, search_log
 from rmqctl.rocketmq.query.records import KEYS
 from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, IndexGeometry
 from rmqctl.rocketmq.store.locate import open_store_at
-from tests.benchmarks.ratio import compare, size
+from tests.benchmarks.ratio import compare, paired, size, timed
 
 LOG = size("MIB", 1024, 4) << 20
 ENTRIES = size("KEYS", 20_000_000, 20_000)
@@ -85,5 +88,23 @@ def test_scan(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert scan() == 1
     result = compare(f"query-key --scan of {LOG >> 20} MiB / structure scan", scan, structure, 0.8, rounds=5)
+    with capsys.disabled():
+        print("\n" + result.line())
+
+
+def test_reads_queue_after_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Messages of 4 KiB in a log that lies in memory and is larger than a window: each read lies far from the one before."""
+    root, queues = tmp_path / "store", list(product(range(4), range(4)))
+    bulk.make(root, bulk.Bulk(log_bytes=LOG // 4, file_size=LOG // 4, body=4096, topics=4, queues=4))
+
+    def read() -> int:
+        opened = rmqctl.open(str(root))
+        answers = (opened.query_offset(f"Topic{topic:03}", queue, 0, Filters(limit=LOG)) for topic, queue in queues)
+        return sum(row["kind"] == "message" for answer in answers for row in answer)
+
+    count = read()
+    assert count > LOG // 4 // 4400
+    name = f"query-offset of all {count:,} messages of 4 KiB / 50,000 a second"
+    result = paired(name, lambda: timed(read), lambda: count / 50e3, 1)
     with capsys.disabled():
         print("\n" + result.line())

@@ -157,3 +157,29 @@ def test_what_comes_after_the_moment_is_not_seen_in_kafka(tmp_path: Path, monkey
         engine.make_topic(f"t{len(engine.logs)}", 1, None)
         assert ends == [sum(log.open().size() for log in p.logs) for p in moment.partitions]
     engine.crash()
+
+
+def test_segments_that_go_are_read_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that retention takes away have another name for a minute, those that were compacted another file in their place."""
+    root = tmp_path / "logs"
+    with KafkaEngine.open(root, EngineConfig(log=LogConfig(segment_bytes=4000, index_interval=200))) as engine:
+        engine.make_topic("t", 1, None)
+        for n in range(300):
+            engine.append("t", 0, [Record(0, 1_700_000_000_000 + n, -1, b"k", b"value %d" % n)])
+    monkeypatch.setattr(LogDirectory, "is_running", lambda self: True)
+    directory = root / "t-0"
+    first, second, *_ = sorted(path.stem for path in directory.glob("*.log"))
+
+    def taken() -> list[str]:
+        gone = [path for path in directory.iterdir() if path.stem in {first, second} or path.suffix == ".snapshot"]
+        for path in gone:
+            path.rename(f"{path}.deleted")
+        for path in gone:
+            if path.stem == first:
+                path.write_bytes(bytes(100))
+        return [path.name for path in gone]
+
+    moment = kafka_moment(LogDirectories([read_directory(LocalTree(str(root)))]))
+    assert len(taken()) >= 7
+    checked = KafkaVerification(moment.directories[0])
+    assert [f.message for f in checked.findings() if f.level != "note"] == []

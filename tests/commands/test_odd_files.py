@@ -67,6 +67,18 @@ def test_a_hole_of_10_gib_in_the_place_of_a_small_file(name: str, file: str, com
     assert int(done.stderr.split()[-1]) < MOST
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="nothing says how much memory a process has used")
+@pytest.mark.parametrize("name", ["IDENTITY", "OPTIONS-000007", "CURRENT"])
+def test_a_hole_in_the_place_of_a_text_of_rocksdb(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("rocksdict")
+    root = golden.unpack("5.5.0-rdbcq-clean", tmp_path)
+    os.truncate(root / "consumequeue_rocksdb" / name, GIANT)
+    call = [sys.executable, "-c", _RUN, "topics", str(root)]
+    done = subprocess.run(call, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    assert b"Traceback" not in done.stderr
+    assert int(done.stderr.split()[-1]) < MOST
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["info", "verify", "recover"])
 @pytest.mark.parametrize(("name", "file"), CIRCLES)
@@ -103,3 +115,18 @@ def test_a_link_to_itself_as_the_store(rmqctl: Rmqctl, tmp_path: Path) -> None:
     done = rmqctl("info", str(tmp_path / "store"))
     assert done.exit_code == 10
     assert "leads back to itself" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["verify @ -o jsonl", "report @ OUT.json", "report @ OUT.html", "bundle @ OUT.tar.zst", "sql @ select*from(findings) -o jsonl",
+     "watch @ --once --state OUT.state"],
+)  # fmt: skip
+def test_a_file_whose_name_is_not_utf8(words: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack(KAFKA, tmp_path)
+    (root / "plain-none-0" / "00000000000000000050.index").rename(root / "plain-none-0" / "\udcff\x1b[2J.index")
+    line = [word.replace("@", str(root)).replace("OUT", str(tmp_path / "out")) for word in words.split()]
+    for _ in range(2 if "watch" in words else 1):
+        done = rmqctl(*line)
+        assert done.exit_code in {0, 1}, done.output
+        assert "\x1b" not in done.output

@@ -63,6 +63,20 @@ def test_nothing_is_wrong_with_it(name: str, rmqctl: Rmqctl, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize(
+    ("left", "releases"), [(("lock",), ["4.4.0", "4.9.8"]), (("lock", "abort.bak", "timerwheel"), ["5.0.0", "5.3.4"])]
+)
+def test_a_later_broker_that_took_it_over_counts(
+    left: tuple[str, ...], releases: list[str], name: str, rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    """Topics and groups stay as 3.2.6 has written them until one changes."""
+    root = golden.unpack(name, tmp_path)
+    for file in left:
+        (root / file).write_bytes(b"lock" if file == "lock" else b"")
+    assert json.loads(rmqctl("info", root, "-o", "json").stdout)["releases"] == releases
+
+
+@pytest.mark.parametrize("name", STORES)
 def test_queues_are_those_of_the_store(name: str, rmqctl: Rmqctl) -> None:
     """After a kill the broker has dispatched the last records again before it answers."""
     told = golden.oracle(name)["store"]

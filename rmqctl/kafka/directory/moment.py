@@ -3,6 +3,9 @@
 A broker appends to a log, then to its indexes, and then writes checkpoints that lead there (UnifiedLog.append,
 LogSegment.append). So checkpoints are read first, then the ends of indexes, last those of logs: what each names is in
 those that come after it.
+
+Segments go while they are read, by retention, or as the cleaner puts another in their place: they are called .deleted
+then, and stay so for a minute (file.delete.delay.ms). A file counts by its inode, under either name.
 """
 
 from __future__ import annotations
@@ -55,12 +58,12 @@ def _held(directory: LogDirectory, partitions: frozenset[str] | None) -> LogDire
     kinds = {kind: [entry for entry in found if meaning_of(entry.name).kind is kind] for kind in _GROWS}
     for kind, entry_size in _ENTRY.items():
         for entry in kinds[kind]:
-            moment.hold(entry.path, _filled(live, entry, entry_size))
+            end = _filled(live, entry, entry_size)
+            moment.hold(entry.path, end, identity=_identity(live, entry)[1], taken=f"{entry.name}{_TAKEN}")
     for kind in (FileKind.TXN_INDEX, FileKind.PRODUCER_SNAPSHOT, FileKind.LOG):
         for entry in kinds[kind]:
-            now = live.stat(entry.path)
-            size = entry.size if now is None else now.size
-            moment.hold(entry.path, size, size=size)
+            size, identity = _identity(live, entry)
+            moment.hold(entry.path, size, size=size, identity=identity, taken=f"{entry.name}{_TAKEN}")
     tree = MomentTree(directory.root, moment)
     if len(directory.partitions) == 1 and not directory.partitions[0].directory:
         return LogDirectory(tree, [read_partition(tree, "")])
@@ -68,6 +71,18 @@ def _held(directory: LogDirectory, partitions: frozenset[str] | None) -> LogDire
 
 
 _GROWS = (*SEGMENT_KINDS, FileKind.PRODUCER_SNAPSHOT)
+_TAKEN = ".deleted"
+
+
+def _identity(live: LocalTree, entry: Entry) -> tuple[int, tuple[int, int] | None]:
+    """Size and inode of a file that was listed, which may have been taken away since."""
+    for path in (live.full(entry.path), f"{live.full(entry.path)}{_TAKEN}"):
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        return status.st_size, (status.st_dev, status.st_ino)
+    return entry.size, None
 
 
 def _filled(live: LocalTree, entry: Entry, size: int) -> int:

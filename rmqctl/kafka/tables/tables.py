@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 
 from formats.kafka.record_batch import HEADER_SIZE
 from rmqctl import questions
-from rmqctl.arrow import TIME, ArrowTable, in_calendar, strings
+from rmqctl.arrow import TIME, ArrowTable, batched, in_calendar, strings
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters
 from rmqctl.kafka.filters import Wanted
@@ -28,7 +27,6 @@ from rmqctl.parallel import Share
 from rmqctl.tables import Figures, OptionTables, ReadingTable, Table
 
 Rows = Iterable[Mapping[str, Any] | None]
-_ROWS = 4096
 
 TOPIC_SCHEMA = pa.schema(
     [
@@ -121,16 +119,15 @@ class RowTable:
         return [0]
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        return batched(self.find(self.options), self.columns)
+        return timed(self.find(self.options), self.columns)
 
 
-def batched(rows: Rows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows with times in ms as batches; keys that are no column are left out."""
+def timed(rows: Rows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows with times in ms as batches."""
     times = [f.name for f in schema if f.type == TIME]
     found = (row for row in rows if row is not None)
     made = ({name: row.get(name) for name in schema.names} | {t: _moment(row.get(t)) for t in times} for row in found)
-    while some := list(islice(made, _ROWS)):
-        yield pa.RecordBatch.from_pylist(some, schema=schema)
+    return batched(made, schema)
 
 
 def _moment(milliseconds: int | None) -> int | None:

@@ -74,7 +74,6 @@ class RecoveryRules:
         known_v2, known_v6: V2 records and IPv6 hosts are understood.
         minimum_5: ``ConsumeQueue.correctMinOffset`` of 5.x.
         batch_queues: batch consume queues are loaded.
-        checkpoint_5: fields after the third are read.
     """
 
     release: Release

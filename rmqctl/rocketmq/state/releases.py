@@ -223,7 +223,10 @@ def release_range(store: RocketMQStore, *, quick: bool = False) -> ReleaseRange:
     Args:
         quick: leave out the index, which only separates 4.x releases that answer queries alike.
     """
-    evidence = [e for look in (_LOOKS[:-1] if quick else _LOOKS) for e in look(store)]
+    evidence = [e for look in _LOOKS for e in look(store)]
+    if not quick:  # what 3.2.6 has left in a store that a later broker took over sets no limit to that one
+        was_older = any(e.highest == OLDEST for e in evidence) and any(e.lowest for e in evidence)
+        evidence += [e for e in index_evidence(store) if not (was_older and e.highest)]
     bounds = {r for e in evidence for r in (e.lowest, e.highest) if r} | {OLDEST, NEWEST}
     best = max(sorted(bounds, reverse=True), key=lambda release: sum(e.weight for e in evidence if e.fits(release)))
     fitting = [e for e in evidence if e.fits(best)]
@@ -271,7 +274,8 @@ def _config(store: RocketMQStore) -> Iterator[Evidence]:
             continue
         version = document.get("dataVersion") if isinstance(document, dict) else None
         if isinstance(version, dict) and "timestatmp" in version:  # so spelt by com.alibaba.rocketmq alone
-            yield Evidence(f"config/{name} has a timestatmp", highest=OLDEST, weight=_MADE)
+            # Little weight: a later broker that takes the store over writes these files only when something changes.
+            yield Evidence(f"config/{name} has a timestatmp", highest=OLDEST)
             continue
         if isinstance(version, dict) and "timestamp" in version:
             yield Evidence(f"config/{name} has a timestamp", lowest=OLDEST_APACHE)
@@ -318,5 +322,4 @@ _LOOKS: tuple[Callable[[RocketMQStore], Iterator[Evidence]], ...] = (
     _config,
     _lite,
     record_evidence,
-    index_evidence,
 )

@@ -316,6 +316,16 @@ class StoredRows(MutableMapping[bytes, bytes]):
         return sum(1 for _ in self)
 
 
+_READ_WHOLE = ("CURRENT", "IDENTITY", "OPTIONS-")
+"""How names of files begin that the library reads at once, however large they are."""
+_LARGEST_TEXT = 4 << 20
+
+
+def _can_be_read(place: str, name: str) -> bool:
+    """Whether the library may have a file: a pipe would block it, a giant in the place of a text take all memory."""
+    return os.path.isfile(place) and (not name.startswith(_READ_WHOLE) or os.path.getsize(place) <= _LARGEST_TEXT)
+
+
 def _open(tree: Tree, path: str, links: Path, purpose: str, shown: str) -> tuple[Any, list[str]]:
     """Open the database through links; a running broker may delete files meanwhile, then it is tried again."""
     try:
@@ -327,12 +337,14 @@ def _open(tree: Tree, path: str, links: Path, purpose: str, shown: str) -> tuple
         directory = links / str(attempt)
         directory.mkdir()
         try:
-            current = Path(local_path(tree, f"{path}/{_CURRENT}") or "")
-            if current.is_file():  # before the look at the names: it must not name a manifest that comes later
+            current = local_path(tree, f"{path}/{_CURRENT}") or ""
+            if _can_be_read(
+                current, _CURRENT
+            ):  # before the look at the names: it must not name a manifest that comes later
                 shutil.copyfile(current, directory / _CURRENT)
             for file in tree.entries(path, sizes=False):
                 place = local_path(tree, file.path)
-                if place is not None and file.name != _CURRENT and os.path.isfile(place):  # a pipe would block it
+                if place is not None and file.name != _CURRENT and _can_be_read(place, file.name):
                     (directory / file.name).symlink_to(Path(place).absolute())
             names = list(Rdict.list_cf(str(directory), options))
             families = dict.fromkeys(names, options)

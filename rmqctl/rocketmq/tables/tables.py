@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqctl.arrow import TIME, ArrowTable, in_calendar
+from rmqctl.arrow import TIME, ArrowTable, batched, in_calendar
 from rmqctl.filters import Filters
 from rmqctl.parallel import Share, note
 from rmqctl.rocketmq.dispatch.continuity import messages_in
@@ -83,7 +82,6 @@ FINDING_SCHEMA = pa.schema(
 )
 """Keys of the findings of ``verify``; null where a fact is absent."""
 
-_ROWS = 4096
 _INT32 = range(-(1 << 31), 1 << 31)
 
 
@@ -102,7 +100,7 @@ class TopicTable:
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
         found = queue_ends(self.options.store(), processes=1).rows
         rows = (row.row() for row in found if self._wants(row.topic, row.queue_id))
-        return _batches((_timed(row) for row in rows), TOPIC_SCHEMA)
+        return batched((_timed(row) for row in rows), TOPIC_SCHEMA)
 
     def _wants(self, topic: str, queue_id: int) -> bool:
         wanted = self.options.wanted
@@ -136,7 +134,7 @@ class ConsumerTable:
             for o in consumer_offsets(self.options.store())
             if o.queue_id in _INT32
         )
-        return _batches(rows, CONSUMER_SCHEMA)
+        return batched(rows, CONSUMER_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +156,7 @@ class FindingTable:
 
 def finding_batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
     """Rows of findings as batches."""
-    return _batches(rows, FINDING_SCHEMA)
-
-
-def _batches(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    left = iter(rows)
-    while some := list(islice(left, _ROWS)):
-        yield pa.RecordBatch.from_pylist(some, schema=schema)
+    return batched(rows, FINDING_SCHEMA)
 
 
 # --- the tables of a store --------------------------------------------------------------------------

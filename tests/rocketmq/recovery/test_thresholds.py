@@ -11,15 +11,20 @@ from typing import Any
 import pytest
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.recovery.rules import RecoveryRules, ScanStart, WrongLength
+from rmqctl.rocketmq.recovery.rules import QueueCut, RecoveryRules, ScanStart, WrongLength
 
 
 @pytest.mark.parametrize(
     ("rule", "last_without", "first_with", "was", "now"),
     [
-        ("wrong_length", "4.4.0", "4.5.1", WrongLength.IGNORE_REST, WrongLength.FAIL),
+        ("wrong_length", "4.5.0", "4.5.1", WrongLength.IGNORE_REST, WrongLength.FAIL),
         ("reput_from_queues", "4.5.0", "4.5.1", False, True),
         ("reput_from_queues", "5.0.0", "4.9.8", False, True),
+        ("queue_cut", "3.2.6", "4.4.0", QueueCut.AFTER_CRASH, QueueCut.WHEN_AHEAD),
+        ("holds_length", "3.2.6", "4.4.0", False, True),
+        ("skips_foreign_queues", "3.2.6", "4.4.0", False, True),
+        ("skips_repeated", "3.2.6", "4.4.0", False, True),
+        ("room", "3.2.6", "4.4.0", 524_296, 0),
         ("known_v6", "4.5.2", "4.6.0", False, True),
         ("minimum_5", "4.9.8", "5.0.0", False, True),
         ("batch_queues", "4.9.8", "5.0.0", False, True),
