@@ -236,7 +236,7 @@ def release_range(store: RocketMQStore, *, quick: bool = False) -> ReleaseRange:
 
 
 def _paths(store: RocketMQStore) -> Iterator[Evidence]:
-    for path, since in _PATHS:
+    for path, since in sorted(_PATHS, key=lambda made: made[1]):
         if store.tree.stat(path) is not None:
             yield Evidence(f"{path} is there", lowest=since, weight=_MADE)
 
