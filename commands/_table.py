@@ -24,7 +24,9 @@ _INDENT = "    "
 _PROSE = 24
 """Cells that prose may shrink to before it goes below its row."""
 _MOST = 0.75
-"""Part of the screen beyond which an identifier, where most are shorter, has a line of its own."""
+"""Part of the screen beyond which an identifier, where few are so long, has a line of its own."""
+_SHORT = 0.75
+"""Part of the identifiers of a column that must be shorter for that."""
 _BESIDE = 2
 """Columns that a row has beside each other at least, or it is a block."""
 _PAYLOAD = ("body", "raw_body", "value")
@@ -170,7 +172,7 @@ class Table:
         if not is_prose and not right and natural > most:
             widths = sorted(map(cells_of, texts))
             short = [width for width in widths if width <= most]
-            usual = max(name, short[-1]) if 2 * len(short) > len(widths) else natural
+            usual = max(name, short[-1]) if len(short) >= _SHORT * len(widths) else natural
         return Column(key, natural, least, usual, right, is_prose, texts)
 
     def _above(self, title: str, keys: Sequence[str], row: Row) -> Iterator[str]:

@@ -17,6 +17,7 @@ from rmqctl.errors import NotAStore
 from rmqctl.files.tree import BUNDLE_MANIFEST, Tree
 
 if TYPE_CHECKING:
+    import tarfile
     from tempfile import TemporaryDirectory
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -149,18 +150,26 @@ def _unpacked(path: str, mtime_ns: int, size: int) -> str | None:  # noqa: ARG00
             return None
         directory = TemporaryDirectory(prefix="rmqctl-bundle-")
         _DIRECTORIES.append(directory)
+        trust: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # 3.11.2 has none
         try:
             member: tarfile.TarInfo | None = first
             while member is not None:
-                inside = tarfile.data_filter(member, directory.name)  # no name of it leads out
-                archive.extract(member, directory.name, filter="data")
+                if not _is_inside(member):
+                    raise NotAStore(path, f"it holds {member.name!r}, which is in no bundle", "make the bundle again")
+                archive.extract(member, directory.name, **trust)
                 if (mtime := _MTIME.fullmatch(member.pax_headers.get("mtime", ""))) is not None:
                     exact = int(mtime[1] + mtime[2])  # tarfile has it as a float
-                    os.utime(os.path.join(directory.name, inside.name), ns=(exact, exact), follow_symlinks=False)
+                    os.utime(os.path.join(directory.name, member.name), ns=(exact, exact), follow_symlinks=False)
                 member = archive.next()
         except (tarfile.TarError, zstandard.ZstdError, EOFError, OverflowError) as error:
             raise NotAStore(path, f"it is a bundle that cannot be unpacked: {error}", "copy it again") from error
     return directory.name
+
+
+def _is_inside(member: tarfile.TarInfo) -> bool:
+    """Whether a member is a file or a directory whose name leads to no place outside of the archive."""
+    parts = member.name.split("/")
+    return (member.isreg() or member.isdir()) and not member.name.startswith("/") and ".." not in parts
 
 
 _MTIME = re.compile(r"([0-9]{1,10})\.([0-9]{9})")

@@ -11,7 +11,6 @@ from rmqctl.answer import Answer, Row
 from rmqctl.filters import Glob, Names, did_you_mean
 from rmqctl.kafka.findings.log import BATCH_ROOM
 from rmqctl.kafka.recovery.replay import recover
-from rmqctl.kafka.replication.cluster import INTERNAL, ClusterReplicas
 from rmqctl.kafka.state.internal_topics import GroupOffsets, Transaction, group_offsets, share_states, transactions
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
@@ -21,6 +20,7 @@ from rmqctl.text import number_of
 if TYPE_CHECKING:
     from rmqctl import questions
     from rmqctl.kafka.query.life import Keeping
+    from rmqctl.kafka.replication.cluster import ClusterReplicas
 
 _TOPIC_COLUMNS = (
     "topic",
@@ -363,6 +363,8 @@ def cluster_lag(names: Sequence[str], brokers: Sequence[Replicas], asked: questi
     """List groups over the brokers of a cluster: what each committed from the partition of its coordinator, the end of
     each partition from the replica that `elect` would have lead. ``store`` has the log, ``coordinator`` the offset.
     """
+    from rmqctl.kafka.replication.cluster import INTERNAL, ClusterReplicas
+
     groups, topics = Names.of(asked.group), Names.of(asked.topic)
     header = ["store", *_HEADERS["lag"].split(), "coordinator"]
     answer = Answer(columns=(*_LAG_COLUMNS, "coordinator"), header=header)

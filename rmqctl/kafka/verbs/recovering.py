@@ -18,7 +18,7 @@ from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.kafka.recovery.replay import recover as replay
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.release import Release
-from rmqctl.text import number_of, what_a_start_leaves
+from rmqctl.text import listed_names, number_of, what_a_start_leaves
 
 if TYPE_CHECKING:  # only a start beside a leader compares two disks
     from rmqctl.kafka.replication.elect import Disk, Following
@@ -299,16 +299,17 @@ def _sentences(found: Recovery) -> Iterator[str]:
     if found.offline:
         yield f"{broker} takes a log directory offline: {found.error}"
     loss = number_of(found.lost_records, "record")
+    without = [part for part in found.unread if part.harms]
     strays = [partition for partition in found.partitions if partition.is_stray]
     hides = f" and takes {number_of(len(strays), 'partition')} out of service" if strays else ""
     if found.unknown:
         yield f"What a {found.release} broker serves here cannot be known: {found.unknown}"
         yield f"Of the logs it cuts {loss if found.lost_records else 'nothing'}{hides}"
+    elif without and not (found.lost_records or hides):
+        yield f"{broker} starts and does without {listed_names([part.about for part in without])}"
     else:
         yield f"{broker} starts{',' if hides else ' and'} loses {loss if found.lost_records else 'nothing'}{hides}"
-    for part in found.unread:
-        if part.harms:
-            yield f"It does without {part.about}: {part.message}"
+    yield from (f"It does without {part.about}: {part.message}" for part in without)
     for partition in found.partitions:
         stop = partition.loaded.stopped_by
         if stop is not None:

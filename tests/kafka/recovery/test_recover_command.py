@@ -113,9 +113,9 @@ def test_comparison_has_a_row_for_each_family(rmqctl: Rmqctl, cut: Path) -> None
     assert done.exit_code == 1
     rows = json.loads(done.stdout)
     found = [(row["release"], row["starts"], row["lost_records"]) for row in rows]
-    assert found == [("2.8.2", False, 0), ("3.9.2", False, 0), ("4.3.1", True, 21), ("4.4.0", True, 21)]
+    assert found == [("2.8.2", True, 21), ("3.9.2", False, 0), ("4.3.1", True, 21), ("4.4.0", True, 21)]
     assert [row["error"] for row in rows] == [
-        "feature metadata.version has level 30, and 2.8.2 does not know it",
+        "__cluster_metadata",  # a broker of the preview begins a metadata log of its own, and does without this one
         "feature metadata.version has level 30, and 3.9.2 supports 1 to 21",
         None,
         None,
