@@ -162,6 +162,7 @@ class Helper:
     """A process that reads (:func:`commands._browse.reading.serve`)."""
 
     def __init__(self) -> None:
+        self._closing = Lock()
         ours, theirs = socket.socketpair()
         with theirs:
             paths = os.pathsep.join(path for path in sys.path if path)
@@ -177,10 +178,11 @@ class Helper:
         self.connection = Connection(ours.detach())
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """End it, whatever it does; who draws and who waits for it may both say so."""
         self._process.kill()
         self._process.wait()
-        self.connection.close()
+        with self._closing:
+            self.connection.close()
 
 
 _SLOTS = BoundedSemaphore(_HELPERS)
