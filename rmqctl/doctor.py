@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import Refused, RmqctlError, WrongUsage
-from rmqctl.findings import Severity, find_kind
+from rmqctl.findings import EMERGENCY, Severity, emergency_page, find_kind
 from rmqctl.notices import BROKER, CAUSE, SAME_CAUSE, Notice, finding_notices, queue_of, typed
 from rmqctl.store import Store
 from rmqctl.text import instant, listed, number_of
@@ -55,6 +55,7 @@ def examine(store: Store, path: str, checked: Answer | None = None) -> Answer:
     def make() -> None:
         found.update(_look(store, answer, checked))
         found["next"] = _next(found, path)
+        found["page"] = _page(found) or None
         answer.is_no = not _is_well(found)
 
     answer.make = make
@@ -276,6 +277,31 @@ def _next(found: Row, path: str) -> list[str]:
     return commands[:_COMMANDS]
 
 
+_PAGES = {
+    "start": "does-not-start",
+    "unknown": "metadata-lost",
+    "lost": "missing-messages",
+    "lost_later": "missing-messages",
+    "hidden": "consumers-stall",
+    "renumbered": "file-deleted",
+    "lag": "consumers-stall",
+    "transaction": "hanging-transaction",
+    "disk": "disk-full",
+}
+"""Page of the emergency guide on each trouble."""
+
+
+def _page(found: Row) -> str:
+    """Return the page of the emergency guide that fits: of what keeps a broker from starting, then of the worst
+    damage, then of the first trouble; "" where nothing is wrong.
+    """
+    troubles = [f"{EMERGENCY}/{_PAGES[one['id']]}" for one in found["troubles"] if one["id"] in _PAGES]
+    damage = emergency_page(found["worst"]["id"]) if found["worst"] else ""
+    if found["start"]["starts"] is False:
+        return damage if damage.endswith(("metadata-lost", "file-deleted")) else f"{EMERGENCY}/{_PAGES['start']}"
+    return damage or next(iter(troubles), "")
+
+
 def _is_helpless(found: Row) -> bool:
     """Whether a plan is refused, or was made and leaves all findings of the worst kind as they are."""
     plan = found["repair"]
@@ -315,7 +341,8 @@ def _sections(found: Row) -> Iterator[Section]:
     said |= {trouble["id"] for trouble in costs}
     more += [trouble["message"] for trouble in found["troubles"] if trouble["id"] not in said]
     yield Section(lines=[*more, _identity(found)], folds=True)
-    yield Section(lines=[f"{'      ' if n else 'Then: '}{command}" for n, command in enumerate(commands[1:])])
+    page = [f"Page: {found['page']}"] if found["page"] else []
+    yield Section(lines=[*(f"{'      ' if n else 'Then: '}{command}" for n, command in enumerate(commands[1:])), *page])
 
 
 _COSTS = {"start", "unknown", "lost", "lost_later", "hidden", "renumbered"}

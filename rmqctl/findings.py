@@ -165,14 +165,59 @@ def all_kinds() -> list[FindingKind]:
     return list({**placed, **_registry}.values())
 
 
+EMERGENCY = "emergency"
+"""Where the pages for a bad night are in the documentation."""
+_EMERGENCIES = {
+    "diff.": "replica-differs",
+    "queue.": "file-deleted",
+    "index.": "index-lost",
+    "offset-index.": "index-lost",
+    "time-index.": "index-lost",
+    "config.": "file-deleted",
+    "database.": "file-deleted",
+    "log.gap": "file-deleted",
+    "log.missing": "file-deleted",
+    "log.": "missing-messages",
+    "checkpoint.missing": "file-deleted",
+    "checkpoint.ahead": "copied-while-running",
+    "file.empty": "disk-full",
+    "timer.": "missing-messages",
+    "transaction.": "hanging-transaction",
+    "metadata.": "metadata-lost",
+    "directory.meta-properties": "does-not-start",
+    "directory.node-id": "does-not-start",
+    "directory.foreign-directory": "does-not-start",
+    "directory.lost-log": "file-deleted",
+    "directory.lost-partition": "file-deleted",
+    "directory.no-segment": "file-deleted",
+    "directory.partition-metadata": "partition-offline",
+    "directory.topic-id": "partition-offline",
+    "directory.stray": "partition-offline",
+    "directory.double": "does-not-start",
+    "batch.torn-tail": "missing-messages",
+    "batch.zero-tail": "missing-messages",
+    "batch.": "segment-corrupt",
+    "record.": "segment-corrupt",
+    "segment.": "file-deleted",
+}
+"""Page of the emergency guide that fits a finding, by its id or by how it begins; the first that fits counts."""
+
+
+def emergency_page(finding_id: str) -> str:
+    """Return the page of the emergency guide on what a finding means, as :func:`pages_of` has pages; "" without one."""
+    page = next((page for start, page in _EMERGENCIES.items() if finding_id.startswith(start)), "")
+    return page and f"{EMERGENCY}/{page}"
+
+
 def pages_of(kind: FindingKind) -> list[str]:
-    """Return the pages of the documentation on a kind, relative to its root and without a suffix: its own, then
-    those of the formats whose sections it names.
+    """Return the pages of the documentation on a kind, relative to its root and without a suffix: its own, that of
+    the emergency guide, then those of the formats whose sections it names.
     """
     shared = kind in _kinds_in(sys.modules[__name__])
     families = [name for name in _KIND_MODULES if shared or kind in _kinds_in(import_module(name))]
     pages = [page for name in families for page in format_pages(kind.see, name.split(".")[1])]
-    return [f"reference/findings/{kind.id}", *dict.fromkeys(pages)]
+    emergency = [page for page in [emergency_page(kind.id)] if page and kind.severity is not Severity.NOTE]
+    return [f"reference/findings/{kind.id}", *emergency, *dict.fromkeys(pages)]
 
 
 def format_pages(text: str, family: str) -> list[str]:
