@@ -86,14 +86,6 @@ CONFIG_NO_TOPICS = declare(
     broker="Starts without the topics and answers TOPIC_NOT_EXIST to their consumers; 5.x does not start where one has batch queues.",
     see="spec 9.1",
 )
-CONFIG_NO_OFFSETS = declare(
-    "config.no-offsets",
-    _W,
-    "There is neither consumerOffset.json nor its .bak, but topics of consumer groups: how far these had read is lost.",
-    "Take the file from a backup, or set the positions with `rmqctl offsets set`; a broker that starts writes an empty one.",
-    broker="Lets each group begin where a new one begins: by its client at the end, or at the first message again.",
-    see="spec 9.1",
-)
 CONFIG_FALLBACK = declare(
     "config.fallback",
     _W,
