@@ -199,7 +199,7 @@ class FleetTables:
 
     def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
         """Yield the findings of all stores, each of which is looked at by one item of work."""
-        for one, found in self._shared(share, _findings):
+        for one, found in self.shared(share, _findings):
             yield from map(_Headed(one.head).batch, found)
 
     def log(self) -> FleetLog:
@@ -212,7 +212,7 @@ class FleetTables:
             keys: unique keys and keys as well.
             share: opens the stores.
         """
-        found = {one.name: figures for one, figures in self._shared(share, partial(_figures, keys=keys))}
+        found = {one.name: figures for one, figures in self.shared(share, partial(_figures, keys=keys))}
         first = next(iter(found.values()), None)
         if first is None:
             raise self.unreadable()
@@ -223,12 +223,18 @@ class FleetTables:
         spans = [figures.span for figures in found.values() if figures.span is not None]
         return Figures(groups, FleetTable(self, rows), max(spans, default=None))
 
-    def _shared(self, share: Share, work: Callable[[Tables], T]) -> Iterator[tuple[Listed, T]]:
-        """Yield what is made of the tables of each store, one to an item of work; what cannot be read is noted."""
-        left = [one for one in self.listed if self.tried(one, bool) is not None]
-        for one, (found, error) in zip(
-            left, share(_Tried(work, self.is_strict), [o.tables for o in left]), strict=True
-        ):
+    def shared(
+        self, share: Share, work: Callable[[Any], T], of: Mapping[str, Any] | None = None
+    ) -> Iterator[tuple[Listed, T]]:
+        """Yield what is made of each store, one to an item of work; what cannot be read is noted.
+
+        Args:
+            of: what the work is given, by the name of the store, and only of those; None: the tables of each.
+        """
+        given = {one.name: one.tables for one in self.listed} if of is None else of
+        left = [one for one in self.listed if self.tried(one, bool) is not None and one.name in given]
+        made = share(_Tried(work, self.is_strict), [given[one.name] for one in left])
+        for one, (found, error) in zip(left, made, strict=True):
             if error:
                 self.failed[one.name] = error
             else:
@@ -367,14 +373,7 @@ class FleetTable:
 
     def planned(self, share: Share) -> list[_StorePart]:
         """Return :meth:`parts`, with the stores opened and divided elsewhere, one to an item of work."""
-        left = [one for one in self.tables.listed if self.tables.tried(one, bool) is not None and one.name in self.of]
-        found: list[_StorePart] = []
-        tried = _Tried(_parts, self.tables.is_strict)
-        for one, (parts, error) in zip(left, share(tried, [self.of[one.name] for one in left]), strict=True):
-            if error:
-                self.tables.failed[one.name] = error
-            found += [(one.name, part) for part in parts or ()]
-        return found
+        return [(one.name, part) for one, parts in self.tables.shared(share, _parts, self.of) for part in parts]
 
     def read(self, part: _StorePart) -> Iterator[pa.RecordBatch]:
         name, inner = part

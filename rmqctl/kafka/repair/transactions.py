@@ -236,14 +236,20 @@ def doubtful_indexes(partition: Partition, survey: Survey, findings: Iterable[Fi
     """
     end = int(survey.columns["last_offset"].max(initial=-1)) + 1
     files = {segment.txn_index.name: segment.txn_index for segment in partition.segments if segment.txn_index}
-    found = set[str]()
+    found, entries = set[str](), dict[str, list[int]]()
     for finding in findings:
-        if finding.kind.id.startswith("txn-index.") and finding.file in files:
-            with closing(files[finding.file].open()) as source:
+        if not finding.kind.id.startswith("txn-index.") or finding.file not in files:
+            continue
+        if finding.kind is TXN_INDEX_ENTRY:
+            entries.setdefault(finding.file, []).append(finding.offset)
+        else:
+            found.add(finding.file)
+    for name, places in entries.items():
+        if name not in found:
+            with closing(files[name].open()) as source:
                 index = read_txn_index(source)
-            is_entry = finding.kind is TXN_INDEX_ENTRY
-            if not is_entry or int(index["last_offset"][finding.offset // index.entry_size]) < end:
-                found.add(finding.file)
+            if any(int(index["last_offset"][place // index.entry_size]) < end for place in places):
+                found.add(name)
     return frozenset(found)
 
 

@@ -5,13 +5,12 @@ file that the path leads to.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
 from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.errors import NotAStore
-from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Entry, Tree, local_path
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.dump.files import DLedgerDump, database_rows
@@ -67,7 +66,7 @@ def identify(tree: Tree, path: str, shown: str) -> tuple[StoreFile, FileKind | N
     if tree.stat(path) is None:
         raise FileNotFoundError(2, "no such file or directory", path)
     name = path.rpartition("/")[2]
-    with opened(tree.open(path)) as source:
+    with closing(tree.open(path)) as source:
         kind = kind_of(path, source)
         base = int(name) if is_offset(name) else first_offset(source) if kind is FileKind.COMMIT_LOG else 0
         return StoreFile(shown, base, source.size(), tree, path), kind
@@ -95,15 +94,6 @@ def dledger_source(list_files: ListFiles, request: Request, *, crashed: bool = F
     """Return the rows of a log of DLedger entries."""
     log = CommitLog(list_files(), crashed=crashed, lead=ENTRY_SIZE)
     return DLedgerDump(log, request.wanted, request.show, request.limit, under, list_files=list_files)
-
-
-@contextmanager
-def opened(source: ByteSource) -> Iterator[ByteSource]:
-    """Give a source that is closed at the end."""
-    try:
-        yield source
-    finally:
-        source.close()
 
 
 # --- what lies at a path inside a store -------------------------------------------------------------

@@ -449,9 +449,8 @@ class _Planner:
 
     def _derived(self) -> None:
         found = self._findings("queues")
-        if self._take(
-            misnamed_queue_steps(self.below, found, self.store.log_files)
-        ):  # the log had hidden what they are
+        # before it was mended, the log may have hidden what they are
+        if self._take(misnamed_queue_steps(self.below, found, self.store.log_files)):
             found = self._findings("queues")
         seen_now = self._seen
 

@@ -177,7 +177,7 @@ FIRST_WITH_EMPTY_BODIES = Release(5, 3, 2)
 """First release whose push consumers take messages without a body; those before fail on one and stop there."""
 OLDEST_APACHE = Release(4, 4, 0)
 """The first release of Apache that is known here."""
-_PATHS = (
+_PATHS = sorted((
     *((row.made_at, row.since) for row in KINDS.values() if row.since),
     ("abort.bak", Release(5, 0, 0)),
     ("config/topicQueueMapping.json", Release(5, 0, 0)),
@@ -193,8 +193,8 @@ _PATHS = (
     ("rocksdbstore", Release(5, 4, 0)),
     ("config/metadata", Release(5, 4, 0)),
     ("consumequeue_rocksdb", Release(5, 5, 0)),
-)
-"""What a release made first: kinds of files, and copies, settings and databases that are no kind of their own."""
+), key=lambda made: made[1])  # fmt: skip
+"""What a release made first, from the oldest on: kinds of files, and copies, settings and databases that are none."""
 _MADE, _NOT_MADE = 4, 2
 _CHECKPOINT_FIELDS = ((24, Release(5, 0, 0)), (32, Release(5, 1, 1)), (40, Release(5, 5, 0)))
 
@@ -236,7 +236,7 @@ def release_range(store: RocketMQStore, *, quick: bool = False) -> ReleaseRange:
 
 
 def _paths(store: RocketMQStore) -> Iterator[Evidence]:
-    for path, since in sorted(_PATHS, key=lambda made: made[1]):
+    for path, since in _PATHS:
         if store.tree.stat(path) is not None:
             yield Evidence(f"{path} is there", lowest=since, weight=_MADE)
 

@@ -338,9 +338,8 @@ def _open(tree: Tree, path: str, links: Path, purpose: str, shown: str) -> tuple
         directory.mkdir()
         try:
             current = local_path(tree, f"{path}/{_CURRENT}") or ""
-            if _can_be_read(
-                current, _CURRENT
-            ):  # before the look at the names: it must not name a manifest that comes later
+            # before the look at the names: it must not name a manifest that comes later
+            if _can_be_read(current, _CURRENT):
                 shutil.copyfile(current, directory / _CURRENT)
             for file in tree.entries(path, sizes=False):
                 place = local_path(tree, file.path)
