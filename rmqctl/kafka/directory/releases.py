@@ -126,11 +126,15 @@ def metadata_version_name(level: int) -> str:
     return METADATA_VERSIONS[level] if 0 < level < len(METADATA_VERSIONS) else str(level)
 
 
-def evidence(directory: LogDirectory, features: dict[str, int] | None, marker: bytes | None) -> Iterator[Evidence]:
+def evidence(
+    directory: LogDirectory, features: Mapping[str, int], formatted: Mapping[str, int], marker: bytes | None
+) -> Iterator[Evidence]:
     """Yield what a directory says about the release that wrote it last.
 
     Args:
-        features: of the metadata image; None where there is none.
+        features: of the metadata image; empty where there is none.
+        formatted: of ``bootstrap.checkpoint``, which has those of the day when the directory was formatted. They
+            count where the image has none: a release since then is not below them.
         marker: bytes of the clean shutdown marker; None where it is not there.
     """
     kinds = {file.kind for partition in directory.partitions for file in partition.files}
@@ -142,10 +146,12 @@ def evidence(directory: LogDirectory, features: dict[str, int] | None, marker: b
     states = {partition.state for partition in directory.partitions}
     if DirectoryState.STRAY in states:
         yield Evidence("it has stray directories", "3.7.0")
-    level = (features or {}).get("metadata.version")
-    if level:
-        name = metadata_version_name(level)
-        yield Evidence(f"metadata.version is {name}", f"{name.partition('-')[0]}.0" if "-" in name else NEWEST)
+    for level, when in ((features.get(METADATA_VERSION), "is"), (formatted.get(METADATA_VERSION), "was formatted as")):
+        if level:
+            name = metadata_version_name(level)
+            lowest = f"{name.partition('-')[0]}.0" if "-" in name else NEWEST
+            yield Evidence(f"{METADATA_VERSION} {when} {name}", lowest)
+            break
     if marker is not None:
         if marker:
             yield Evidence("the clean shutdown marker has a body", "3.7.0")

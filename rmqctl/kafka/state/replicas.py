@@ -18,7 +18,7 @@ from rmqctl.kafka.directory.releases import COMPARED, KNOWN, Evidence, evidence,
 from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
 from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.loading.loads import Configs, Loads
-from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
+from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.release import Release
 
@@ -146,11 +146,11 @@ class Replicas:
             return log.topic_id
         return self.image.topics.get(log.partition.topic) if self.image else None
 
-    def gone(self) -> Iterator[tuple[LogDirectory, Gone]]:
-        """Yield what is gone already from each of the directories, before a broker is started."""
+    def gone(self) -> Iterator[Gone]:
+        """Yield what is gone already from the directories, one after the other, before a broker is started."""
         for directory, checkpoints in zip(self.directories, self._checkpoints, strict=True):
             here = {(p.topic, p.partition) for other in self.directories for p in other.partitions}
-            yield from ((directory, one) for one in gone_of(directory, checkpoints, self.image, here))
+            yield from gone_of(directory, checkpoints, self.image, here)
 
     def partition_count(self, topic: str) -> int:
         """Partitions of a topic in the whole cluster, as far as is known here."""
@@ -175,6 +175,11 @@ class Gone(NamedTuple):
     partition: Partition | None
     file: str
     message: str
+
+    @property
+    def label(self) -> str:
+        """``topic-0``."""
+        return f"{self.topic}-{self.number}"
 
 
 def gone_of(
@@ -262,7 +267,9 @@ def facts(replicas: Replicas) -> list[Evidence]:
     for directory in replicas.directories:
         file = directory.one(FileKind.CLEAN_SHUTDOWN)
         marker = read_text(file) if file else None
-        for fact in evidence(directory, image.features if image else None, marker):
+        formatted = directory.one(FileKind.KRAFT_SNAPSHOT)
+        begun = image_of_snapshot(formatted).features if formatted else {}
+        for fact in evidence(directory, image.features if image else {}, begun, marker):
             found[fact.fact] = fact
         properties = meta_properties(directory)
         if properties is not None and properties.version == 1:

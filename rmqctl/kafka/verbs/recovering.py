@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from rmqctl.kafka.directory.releases import COMPARED, NEWEST
 from rmqctl.kafka.recovery.losses import lost_blocks
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.kafka.recovery.replay import recover as replay
-from rmqctl.kafka.state.replicas import Replicas, release_shown
+from rmqctl.kafka.state.replicas import Gone, Replicas, release_shown
 from rmqctl.release import Release
 from rmqctl.text import listed_names, number_of, what_a_start_leaves
 
@@ -48,13 +48,14 @@ def recover(
         answer.is_no = not all(start.is_harmless for start in starts)
     else:
         found = replay(replicas, asked.as_release or release_shown(replicas), settings)
-        answer.is_no = answer.is_no_after = not found.is_harmless
+        gone = list(replicas.gone())
+        answer.is_no = answer.is_no_after = not found.is_harmless or bool(gone)
         if asked.list_lost:
             from rmqctl.kafka.dump.dumping import BATCH_KEYS
 
             answer.rows, answer.header = lost_rows(found), header_of(BATCH_KEYS, damage=True)
         else:
-            show(found, replicas.place.root, answer)
+            show(found, gone, replicas.place.root, answer)
         if asked.wants_plan:
             from rmqctl.kafka.recovery.plan import recovery_plan
             from rmqctl.kafka.verbs.planning import annotate, hold
@@ -73,9 +74,6 @@ def recover(
             led = replay(of_leader, asked.as_release or release_shown(of_leader), settings)
             leader = Disk(of_leader.place.root, of_leader, led)
             _add_leader(Disk(replicas.place.root, replicas, found), leader, answer)
-    for directory, gone in replicas.gone():
-        name = gone.file if len(replicas.directories) == 1 else f"{directory.root}/{gone.file}"
-        answer.remark(f"gone before a broker starts: {gone.message} ({name}); restore it from a replica first")
     if replicas.place.is_running:
         answer.remark(
             "a broker holds the lock of this directory: it has started already, and what is read may be changing"
@@ -160,23 +158,23 @@ _FOLLOWING_KEYS = "kind leader_log_end_offset steps cut_to cut unknown_epoch"
 _COLUMNS = ("partition", "log_start_offset", "log_end_offset", "segments", "recovered", "changes", "lost_records")
 
 
-def show(found: Recovery, root: str, answer: Answer) -> None:
-    """Let an answer show what a start does to the log directories of a root."""
+def show(found: Recovery, gone: Sequence[Gone], root: str, answer: Answer) -> None:
+    """Let an answer show what a start does to the log directories of a root, in which some logs are gone already."""
     answer.rows, answer.header = (partition_row(partition) for partition in found.partitions), _HEADER.split()
-    answer.sections = lambda: _sections(found, root, every=answer.every)
-    answer.document = lambda: document(found)
-    answer.summary = lambda: {"kind": "summary", **summary(found)}
+    answer.sections = lambda: _sections(found, gone, root, every=answer.every)
+    answer.document = lambda: document(found, gone)
+    answer.summary = lambda: {"kind": "summary", **summary(found, gone)}
 
 
-def document(found: Recovery) -> Row:
+def document(found: Recovery, gone: Sequence[Gone]) -> Row:
     """Return the object of ``recover -o json``."""
-    whole = summary(found)
+    whole = summary(found, gone)
     first = {name: whole[name] for name in ("release", "starts", "error", "scan")}
     return {**first, "partitions": {one.key: _partition(one) for one in found.partitions}, **whole}
 
 
-def summary(found: Recovery) -> Row:
-    """Return what a start does to all partitions together."""
+def summary(found: Recovery, gone: Sequence[Gone] = ()) -> Row:
+    """Return what a start does to all partitions together, and which were gone before it."""
     topics = Counter[str]()
     for partition in found.partitions:
         topics[partition.loaded.partition.topic] += partition.lost.records
@@ -204,6 +202,7 @@ def summary(found: Recovery) -> Row:
         },
         "unknown": found.unknown or None,
         **({"unread": [part.row() for part in found.unread]} if found.unread and found.starts else {}),
+        **({"gone": [{"partition": one.label, "message": one.message} for one in gone]} if gone else {}),
     }
 
 
@@ -256,13 +255,13 @@ def comparison(found: Recovery) -> Row:
     }
 
 
-def _sections(found: Recovery, root: str, *, every: bool) -> Iterator[Section]:
+def _sections(found: Recovery, gone: Sequence[Gone], root: str, *, every: bool) -> Iterator[Section]:
     below = [what_a_start_leaves(root, removes=found.removes)] if found.starts else []
     rows = [_table_row(partition) for partition in found.partitions if every or _is_touched(partition)]
     whole = len(found.partitions) - len(rows)
     if whole:
         below.append(f"{number_of(whole, 'partition', 'keep')} all records (--all lists them)")
-    yield Section([*_sentences(found), *below, *([""] if rows else [])], folds=True)
+    yield Section([*_sentences(found, gone), *below, *([""] if rows else [])], folds=True)
     if rows:
         yield Section(
             rows=rows, columns=_COLUMNS, title="Partitions afterwards (changes: files deleted -, created +, changed ~)"
@@ -290,7 +289,7 @@ def _table_row(partition: RecoveredPartition) -> Row:
     }
 
 
-def _sentences(found: Recovery) -> Iterator[str]:
+def _sentences(found: Recovery, gone: Sequence[Gone]) -> Iterator[str]:
     """Yield what happens, for people."""
     broker = f"A {found.release} broker"
     if not found.starts:
@@ -302,13 +301,18 @@ def _sentences(found: Recovery) -> Iterator[str]:
     without = [part for part in found.unread if part.harms]
     strays = [partition for partition in found.partitions if partition.is_stray]
     hides = f" and takes {number_of(len(strays), 'partition')} out of service" if strays else ""
+    nothing = "nothing more" if gone else "nothing"
     if found.unknown:
         yield f"What a {found.release} broker serves here cannot be known: {found.unknown}"
-        yield f"Of the logs it cuts {loss if found.lost_records else 'nothing'}{hides}"
+        yield f"Of the logs it cuts {loss if found.lost_records else nothing}{hides}"
     elif without and not (found.lost_records or hides):
         yield f"{broker} starts and does without {listed_names([part.about for part in without])}"
     else:
-        yield f"{broker} starts{',' if hides else ' and'} loses {loss if found.lost_records else 'nothing'}{hides}"
+        yield f"{broker} starts{',' if hides else ' and'} loses {loss if found.lost_records else nothing}{hides}"
+    if gone:
+        count = number_of(len(gone), "partition")
+        yield f"It begins {count} anew, of which all is gone already; restore from a replica first:"
+        yield from (f"{one.label}: {one.message}" for one in gone)
     yield from (f"It does without {part.about}: {part.message}" for part in without)
     for partition in found.partitions:
         stop = partition.loaded.stopped_by
