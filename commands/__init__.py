@@ -25,48 +25,55 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "doctor": ("commands.doctor", "The first look: what is wrong, what a start would do, what to type next."),
-    "info": ("commands.info", "What is here: kind, release, geometry, state, first and last message."),
-    "dump": ("commands.dump", "Any file or a whole log, record by record, damage in its place."),
-    "verify": ("commands.verify", "Check every file alone, then the files against each other."),
-    "topics": ("commands.topics", "Topics and queues with offsets, messages, bytes and times."),
-    "lag": ("commands.lag", "Consumer groups: offset, lag in messages, bytes and time, anomalies."),
-    "producers": ("commands.producers", "Kafka: producers of partitions, replayed from the log."),
-    "transactions": ("commands.transactions", "Kafka: transactions by their latest state, and those that hang."),
-    "metadata": ("commands.metadata", "Kafka: brokers, topics, partitions and settings, from the metadata log."),
-    "query-key": ("commands.query_key", "Messages by key, as a broker's index finds them, or by reading the log."),
-    "query-time": ("commands.query_time", "The queue offset that a broker answers for a time, and the message there."),
-    "query-offset": ("commands.query_offset", "Messages of a queue from an offset on."),
-    "query-id": ("commands.query_id", "The message with an offsetMsgId or a unique key."),
-    "trace": ("commands.trace", "The life of one message: each step with its evidence, and what became of it."),
-    "offsets": ("commands.offsets", "Positions of consumer groups: shown, set, copied, clamped, merged, by plan."),
-    "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
-    "preflight": (
-        "commands.preflight",
-        "What a start of another release would refuse, lose, ignore, and the way back.",
-    ),
-    "repair": ("commands.repair", "Mend what is damaged with the least loss, by a plan that can be taken back."),
+    "doctor": ("commands.doctor", "First look: what is wrong, what a start does, what to type."),
+    "verify": ("commands.verify", "Check each file alone, then the files against each other."),
+    "recover": ("commands.recover", "What a broker does at start-up: stops, deletes, loses."),
+    "explain": ("commands.explain", "What a finding means, what to do, what brokers do."),
+    "info": ("commands.info", "Kind, release, geometry, state, first and last message."),
+    "report": ("commands.report", "One page about stores, to attach to a ticket."),
+    "browse": ("commands.browse", "Walk through a store on the terminal."),
+    "bundle": ("commands.bundle", "The smallest copy that shows what is wrong, no messages."),
+    "repair": ("commands.repair", "Mend damage with the least loss; `undo` takes it back."),
+    "undo": ("commands.undo", "Take back what a command wrote, or finish it."),
     "rebuild": ("commands.rebuild", "Queues, index and checkpoint made from the log."),
-    "salvage": ("commands.salvage", "Every readable message into a new store that brokers start on."),
-    "undo": ("commands.undo", "Take back what a command wrote, or finish what was broken off."),
-    "diff": ("commands.diff", "Where two stores or logs differ."),
-    "convert": ("commands.convert", "A Kafka log directory of a RocketMQ store, or the other way round."),
-    "elect": ("commands.elect", "Which replica may lead, and what each choice loses."),
-    "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),
-    "watch": ("commands.watch", "Check stores in use over and over, at a rate; say what is wrong when it is new."),
-    "browse": ("commands.browse", "A walk through a store on the terminal: topics, messages, findings, bytes."),
-    "report": ("commands.report", "One page about stores, to be attached to a ticket."),
-    "bundle": ("commands.bundle", "The smallest copy of a store that shows what is wrong, without its messages."),
-    "stats": ("commands.stats", "Messages, bytes, latency and keys by topic, queue, tag and hour."),
-    "export": ("commands.export", "Messages as Parquet, ORC, CSV or JSON lines; on Spark."),
+    "salvage": ("commands.salvage", "Every readable message into a new store."),
+    "offsets": ("commands.offsets", "Positions of consumer groups: shown, and changed by plan."),
+    "dump": ("commands.dump", "Any file or a whole log, record by record, damage in place."),
+    "query-key": ("commands.query_key", "Messages by key, by the broker's index or the log."),
+    "query-id": ("commands.query_id", "The message with an offsetMsgId or a unique key."),
+    "query-offset": ("commands.query_offset", "Messages of a queue from an offset on."),
+    "query-time": ("commands.query_time", "The queue offset that a broker answers for a time."),
+    "trace": ("commands.trace", "The life of one message: each step with its evidence."),
+    "topics": ("commands.topics", "Topics and queues: offsets, messages, bytes, times."),
+    "lag": ("commands.lag", "Consumer groups: offset, lag, anomalies."),
+    "producers": ("commands.producers", "Kafka: producers of partitions, replayed from the log."),
+    "transactions": ("commands.transactions", "Kafka: transactions by their latest state; those that hang."),
+    "metadata": ("commands.metadata", "Kafka: brokers, topics, partitions, settings of the cluster."),
+    "stats": ("commands.stats", "Messages, bytes, latency, keys by topic, queue, tag, hour."),
     "sql": ("commands.sql", "Query a store with SQL."),
+    "export": ("commands.export", "Messages as Parquet, ORC, CSV, JSON lines or a table."),
     "pipeline": ("commands.pipeline", "What running on a Spark cluster needs."),
-    "explain": ("commands.explain", "What a finding means, what to do about it, and what brokers do."),
-    "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
+    "diff": ("commands.diff", "Where two stores or logs differ."),
+    "elect": ("commands.elect", "Which replica may lead, and what each choice loses."),
+    "convert": ("commands.convert", "A Kafka log directory of a RocketMQ store, or the reverse."),
+    "preflight": ("commands.preflight", "What a start of another release refuses or loses."),
+    "watch": ("commands.watch", "Check stores in use over and over; say what is new."),
+    "produce": ("commands.produce", "Write messages into a store, or into a new one."),
+    "formats": ("commands.formats", "The layout of every known file, from the schemas."),
     "config": ("commands.config", "Defaults in force, and where they come from."),
-    "completion": ("commands.completion", "What a shell needs to complete commands, topics and groups."),
+    "completion": ("commands.completion", "What a shell needs to complete commands and names."),
 }
 """Subcommand -> module and short help, in the order of `rmqctl --help`."""
+_HEADINGS = {
+    "doctor": "What is wrong",
+    "repair": "Mending",
+    "dump": "Messages",
+    "topics": "Topics, groups, transactions",
+    "stats": "Figures and tables",
+    "diff": "Several stores, replicas, releases",
+    "produce": "Tests and this tool",
+}
+"""The first command of each group of `rmqctl --help` -> the heading of the group."""
 
 
 _CLEANS_UP = {
@@ -160,8 +167,14 @@ class LazyGroup(click.Group):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
+        groups: list[tuple[str, list[tuple[str, str]]]] = []
+        for name, (_, short) in COMMANDS.items():
+            if name in _HEADINGS:
+                groups.append((_HEADINGS[name], []))
+            groups[-1][1].append((name.ljust(max(map(len, COMMANDS))), short))
+        for heading, rows in groups:
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an answer that cannot be whole exits 1, whichever command gives it."""
