@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.notices import about_one, queue_of
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.repair import Applied, Plan
     from rmqctl.repair.books import Books
     from rmqctl.repair.edits import Step
+    from rmqctl.repair.planning import Repair
 
 T = TypeVar("T")
 
@@ -346,45 +347,16 @@ class Proposal(Answer):
 # --- the repair of a store as a proposal --------------------------------------------------------------
 
 
-class Planned(Protocol):
-    """A repair as the planner of a family leaves it.
-
-    Attributes:
-        plan: its steps.
-        left: steps that change nothing and say why.
-        before, after: errors and warnings of the store as it is, and as it would be.
-        refusal: what a broker would still do to the result, one phrase; "" for nothing.
-    """
-
-    @property
-    def plan(self) -> Plan: ...
-
-    @property
-    def left(self) -> Sequence[Step]: ...
-
-    @property
-    def before(self) -> Sequence[Finding]: ...
-
-    @property
-    def after(self) -> Sequence[Finding]: ...
-
-    @property
-    def refusal(self) -> str: ...
-
-
-def show_repair(
-    answer: Proposal, found: Planned, loses: str, books: Books | None = None, unknown: str | None = None
-) -> None:
+def show_repair(answer: Proposal, found: Repair, loses: str) -> None:
     """Fill a proposal with a repair: its plan, its rows, its document, its sentence and its exit status.
 
     Args:
         loses: what the sentence says of what is given up.
-        books: whole records before the plan and after it, to which it is held.
-        unknown: what cannot be known of a start on the result, and could not before; "" where all can, None where
-            a family has no such thing.
     """
     from rmqctl.repair.rendering import step_row
 
+    books, unknown = found.books, found.unknown
+    by_topic = books.by_topic if books is not None else {}
     rows = [finding.row() for finding in found.before]
     steps, left = _with_about(found.plan.steps, rows), _with_about(found.left, rows)
     answer.plan = found.plan if steps else None
@@ -394,7 +366,7 @@ def show_repair(
         "steps": len(steps),
         "left": len(left),
         "loses": books.loses if books is not None else sum(step.loses for step in steps),
-        "loses_by_topic": books.by_topic if books is not None else {},
+        "loses_by_topic": by_topic,
         "books": books.document() if books is not None else None,
         "before": len(found.before),
         "after": len(found.after),
@@ -408,7 +380,6 @@ def show_repair(
         "left": [step_row(step) for step in left],
     }
     answer.summary = lambda: {"kind": "summary", **summary}
-    by_topic = books.by_topic if books is not None else {}
     start = "".join(f"; {text}" for text in (found.refusal, unknown) if text)
     answer.closing = [_repair_sentence(found, loses + (f": {listed(by_topic)}" if by_topic else ""), start)]
     answer.is_no_after = bool(found.after or start)
@@ -448,7 +419,7 @@ def _named(findings: Sequence[Finding]) -> str:
     return ", ".join([*named][:_NAMED]) + (f", and {number_of(more, 'more place')}" if more > 0 else "")
 
 
-def _repair_sentence(found: Planned, loses: str, start: str) -> str:
+def _repair_sentence(found: Repair, loses: str, start: str) -> str:
     if not found.before and not found.plan.steps:
         return f"no finding, and no step{start}" if start else "nothing is wrong"
     count = len(found.before)

@@ -6,17 +6,14 @@ whole is verified as it would be, and a broker's start on it is replayed, so tha
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import mkstemp
 
 from formats.kafka.directory_files import ZERO_ID, parse_meta_properties
 from rmqctl.errors import Refused
-from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, Partition
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, DirectoryState, FileKind, meaning_of
@@ -71,7 +68,8 @@ from rmqctl.kafka.verify.driver import PartitionChecked, Verification, VerifyOpt
 from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.release import Release
 from rmqctl.repair.books import Books
-from rmqctl.repair.edits import Cut, Plan, Quarantine, Step, StepName
+from rmqctl.repair.edits import Cut, Plan, Quarantine, Step
+from rmqctl.repair.planning import RESULT, Advance, Planner, PlanOptions, Repair, check_is_here
 from rmqctl.text import number_of
 
 _ROUNDS = 3
@@ -82,58 +80,23 @@ _MADE = DIRECTORY_LOST.id, DIRECTORY_LOST_LOG.id, DIRECTORY_SWAP.id
 _LEAST_RECORD = 7
 """Bytes of a record without key and value."""
 ABORT = "transaction.open"
-Advance = Callable[[str], object]
-"""Called with the name of each stage as it begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class RepairOptions:
+class RepairOptions(PlanOptions):
     """What to repair and how.
 
     Attributes:
-        only, skip: ids of findings, ``*`` matches anything; ``only`` empty means all.
+        release: whose start is replayed on the result.
         replicas: log directories of other nodes, to take bytes from.
         abort: transactions to be ended: partition (``topic-0``) and producer id.
         settings: of the broker.
-        release: whose start is replayed on the result.
-        processes: that share the logs where they are verified.
-        without: names of steps that are not wanted.
     """
 
     release: Release
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
     replicas: tuple[Replicas, ...] = ()
     abort: tuple[tuple[str, int], ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    processes: int = 1
-    without: frozenset[StepName] = frozenset()
-
-    def wants(self, step: Step) -> bool:
-        """Whether a step is to be part of the plan."""
-        return step.name not in self.without and step.is_chosen(self.only, self.skip)
-
-
-@dataclass(slots=True)
-class Repair:
-    """A finished plan.
-
-    Attributes:
-        plan: steps that change something, in order.
-        left: what stays as it is, each with the reason.
-        before, after: errors and warnings of the directory as it is, and as it will be.
-        refusal: why a broker would not start on the outcome, or what it would cut; empty where it does neither.
-        unknown: what cannot be known of a start on the outcome, and could not of one on the directory as it is.
-        books: what the plan does to the whole batches; None where there is nothing to judge.
-    """
-
-    plan: Plan
-    left: tuple[Step, ...]
-    before: tuple[Finding, ...]
-    after: tuple[Finding, ...]
-    refusal: str = ""
-    unknown: str = ""
-    books: Books | None = None
 
 
 def plan_repair(
@@ -152,89 +115,91 @@ def plan_repair(
     Raises:
         Refused: the directory is not on this machine, or a transaction that is to be ended is not open.
     """
-    if not isinstance(directory.tree, LocalTree):
-        raise Refused(f"{directory.root} is not on this machine; copy it here to repair it")
-    planner = _Planner(directory, options, staged, advance, image)
-    found, cautions = planner.run(), Cautions()
-    while found.plan.steps:
-        ledger = KafkaLedger(found.plan, directory, options.release, options.settings, options.replicas, planner.start)
-        advance("the books")
-        found.plan, found.books = balanced(found.plan, directory, ledger, found.left, planner.looked)
-        if found.books.balances or not cautions.learn(directory, found.plan, found.books):
-            break
-        planner = _Planner(directory, options, staged, advance, image, cautions=cautions, before=planner)
+    check_is_here(directory, "repair")
+    cautions, planner = Cautions(), None
+    while True:
+        planner = _Planner(directory, options, staged, advance, image, cautions, planner)
         found = planner.run()
-    return found
+        if found.books is None or found.books.balances or not cautions.learn(directory, found.plan, found.books):
+            return found
 
 
 @dataclass
-class _Planner:
-    below: LogDirectory
+class _Planner(Planner[LogDirectory]):
     options: RepairOptions
-    staged: Path
-    advance: Advance
-    image: MetadataImage | None = None
-    cautions: Cautions = field(default_factory=Cautions)
-    before: _Planner | None = None
-    start: Recovery | None = None
-    steps: list[Step] = field(default_factory=list)
-    left: dict[tuple[str, str, str], Step] = field(default_factory=dict)
-    _image: MetadataImage | None = None
-    known: list[Finding] = field(default_factory=list)
-    _mended: dict[str, int] = field(default_factory=dict)
-    _aborts: set[str] = field(default_factory=set)
-    looked: dict[str, PartitionChecked] = field(default_factory=dict)
-    _verified: int = -1
-    _found: list[Finding] = field(default_factory=list)
+    image: MetadataImage | None
+    cautions: Cautions
+    before: _Planner | None
+    known: list[Finding] = field(default_factory=list, init=False)
+    looked: dict[str, PartitionChecked] = field(default_factory=dict, init=False)
+    _image: MetadataImage | None = field(default=None, init=False)
+    _mended: dict[str, int] = field(default_factory=dict, init=False)
+    _aborts: set[str] = field(default_factory=set, init=False)
+    _recovery: Recovery | None = field(default=None, init=False)
 
-    def run(self) -> Repair:
-        if self.before is not None:
-            self._found, self.looked, self._verified = self.before.known, self.before.looked, 0
-        before = self.known = self._findings("verify")
+    def stages(self, before: list[Finding]) -> None:
+        self.known = before
         for step in self.cautions.steps():
-            self.left[step.id, step.file, step.what] = step
+            self.left[step.name] = step
         if before or self.options.abort:
-            self._names(before)
+            self._names()
             self._logs(before)
             for label, producer in self.options.abort:
-                self._take(self._aborted(label, producer))
+                self.take(self._aborted(label, producer))
             self._derived()
-            self._take(self._hanging())
-            self._take(hole_steps(self.directory, self._found))
-        refusal, unknown = self._start()
-        after = self._findings("verify the result") if self.steps else before
-        plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
-        return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), refusal, unknown)
+            self.take(self._hanging())
+            self.take(hole_steps(self.store, self.found))
+
+    def start(self) -> tuple[str, str]:
+        self._recovery = recover(self.replicas, self.options.release, self.options.settings)
+        if hides_metadata(Replicas(LogDirectories([self.below])), self.options.release):
+            return self._recovery.known_harm(RESULT), self._recovery.doubt(RESULT)
+        return self._recovery.harm(RESULT), ""
+
+    def judge(self, repair: Repair) -> tuple[Plan, Books | None]:
+        if not repair.plan.steps:
+            return repair.plan, None
+        ledger = KafkaLedger(
+            repair.plan, self.below, self.options.release, self.options.settings, self.options.replicas, self._recovery
+        )
+        return balanced(repair.plan, self.below, ledger, repair.left, self.looked)
+
+    def wants(self, step: Step) -> bool:
+        return self.options.wants(step) and not self.cautions.forbids(step)
+
+    def placed(self, step: Step) -> Step:
+        return next(with_directories_moved([step], self.below.tree, self.steps))
 
     # --- the directory as the steps so far leave it -----------------------------------------------------
 
     @property
-    def directory(self) -> LogDirectory:
+    def store(self) -> LogDirectory:
         return overlaid(self.below, self.steps)
 
     @property
     def replicas(self) -> Replicas:
-        return Replicas(LogDirectories([self.directory]))
+        return Replicas(LogDirectories([self.store]))
 
-    def _findings(self, stage: str, *, partition: Partition | None = None) -> list[Finding]:
-        """Errors and warnings, known where no step was added since; of one partition those at any level in its log."""
-        if partition is None and self._verified == len(self.steps):
-            return self._found
+    def verify(self) -> Iterator[Finding]:
+        if self.before is not None and not self.steps:
+            self.looked = self.before.looked
+            yield from self.before.known
+            return
+        image = None if self.steps else self.image
+        options = VerifyOptions("full", processes=self.options.processes)
+        checked = Verification(self.store, options, image=image, elsewhere=self._beside)
+        checked.known = self._unchanged()
+        checked.memory = None if self.steps else self.looked
+        yield from checked.findings()
+
+    def _findings_in(self, partition: Partition, stage: str) -> list[Finding]:
+        """Return errors and warnings of a partition as the steps leave it, and what is said of its log at any level."""
         self.advance(stage)
-        selection = "" if partition is None else partition.directory
-        options = VerifyOptions("full" if partition is None else "structure", processes=self.options.processes)
-        image = self._image if partition is not None else None if self.steps else self.image
+        options = VerifyOptions("structure", processes=self.options.processes)
         checked = Verification(
-            self.directory, options, selection=selection, image=image, elsewhere=self._beside
-        )  # fmt: skip
-        if partition is None:
-            checked.known = self._unchanged()
-            checked.memory = None if self.steps else self.looked
-        found = list(checked.findings())
-        found = [f for f in found if f.level is not Severity.NOTE or (partition is not None and f.kind in LOG_KINDS)]
-        if partition is None:
-            self._verified, self._found = len(self.steps), found
-        return found
+            self.store, options, selection=partition.directory, image=self._image, elsewhere=self._beside
+        )
+        return [f for f in checked.findings() if f.level is not Severity.NOTE or f.kind in LOG_KINDS]
 
     @cached_property
     def _beside(self) -> frozenset[tuple[str, int | None]]:
@@ -255,40 +220,25 @@ class _Planner:
             return {name: looked for name, looked in self.looked.items() if name not in changed}
         return {}
 
-    def _take(self, steps: Iterable[Step]) -> bool:
-        """Add the steps that are wanted; whether any changes something."""
-        taken = False
-        for step in with_directories_moved(list(steps), self.below.tree, self.steps):
-            if not self.options.wants(step) or self.cautions.forbids(step):
-                continue
-            if step.edits:
-                self.steps.append(step)
-                taken = True
-            else:
-                self.left[step.id, step.file, step.what] = step
-        return taken
-
-    def _room(self) -> Path:
+    def _file(self) -> Path:
         """Return a path at which a file can be built."""
-        handle, path = mkstemp(dir=self.staged)
-        os.close(handle)
-        return Path(path)
+        return self.room() / "built"
 
     # --- stages -----------------------------------------------------------------------------------------
 
-    def _names(self, findings: Sequence[Finding]) -> None:
+    def _names(self) -> None:
         self.advance("files")
         for _ in range(_ROUNDS):
-            if not self._take(self._without_snapshot()):
+            if not self.take(self._without_snapshot()):
                 break
-            findings = self._findings("verify without the snapshot")
-        if self._take(exchange_steps(self.directory, findings, self._room)):
-            findings = self._findings("verify with the logs exchanged")
-        self._take(segment_name_steps(self.directory, findings, self._room))
-        self._take(name_steps(self.directory, findings, self.replicas.image))
-        self._take(link_steps(self.directory, findings))
-        self._take(lost_steps(findings, self.replicas, self.options.replicas, self._room))
-        self._take(swap_steps(self.directory, self._room))
+        findings = self.findings("verify without the snapshot")
+        if self.take(exchange_steps(self.store, findings, self._file)):
+            findings = self.findings("verify with the logs exchanged")
+        self.take(segment_name_steps(self.store, findings, self._file))
+        self.take(name_steps(self.store, findings, self.replicas.image))
+        self.take(link_steps(self.store, findings))
+        self.take(lost_steps(findings, self.replicas, self.options.replicas, self._file))
+        self.take(swap_steps(self.store, self._file))
 
     def _without_snapshot(self) -> Iterator[Step]:
         """Move out a damaged snapshot of the metadata where the log and earlier snapshots say all that it said."""
@@ -316,12 +266,12 @@ class _Planner:
             self._image = None if name.startswith(METADATA_TOPIC) else self._image or self.replicas.image
             for stage in (self._ordered, self._healed, self._filled):
                 for _ in range(_ROUNDS):
-                    if not self._take(stage(name)):
+                    if not self.take(stage(name)):
                         break
 
     def _partition(self, name: str) -> tuple[Partition, PartitionLog, bool] | None:
         """Return a partition whose log may be mended, and whether offsets may be missing in it."""
-        directory = self.directory
+        directory = self.store
         partition = next((p for p in directory.partitions if p.directory == name), None)
         if partition is None or partition.state is not DirectoryState.PLAIN:
             return None
@@ -333,7 +283,7 @@ class _Planner:
         found = self._partition(name)
         if found is not None:
             mender = LogMender(
-                Survey(found[0], anywhere=True), (), Path(self.below.root), self._room, compacted=found[2]
+                Survey(found[0], anywhere=True), (), Path(self.below.root), self._file, compacted=found[2]
             )
             yield from order_steps(mender, compacted=found[2])
 
@@ -342,7 +292,7 @@ class _Planner:
         if found is None:
             return
         partition, log, compacted = found
-        findings = self.cautions.doubted(name, self._findings("heal", partition=partition))
+        findings = self.cautions.doubted(name, self._findings_in(partition, "heal"))
         if not findings:
             return
         survey = Survey(partition, findings)
@@ -350,7 +300,7 @@ class _Planner:
             survey.damages = [damage for damage in survey.damages if not damage.frame_ok]
         epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
         survey.set_copies_aside(log.directory.partitions, epochs)
-        mender = LogMender(survey, (), Path(self.below.root), self._room, compacted=compacted)
+        mender = LogMender(survey, (), Path(self.below.root), self._file, compacted=compacted)
         yield from Healer(survey, epochs, compacted=compacted, log=log).steps(mender)
 
     def _filled(self, name: str) -> Iterator[Step]:
@@ -358,7 +308,7 @@ class _Planner:
         if found is None:
             return
         partition, log, compacted = found
-        findings = self.cautions.doubted(name, self._findings("fill", partition=partition))
+        findings = self.cautions.doubted(name, self._findings_in(partition, "fill"))
         if not findings:
             return
         survey = Survey(partition, findings)
@@ -370,7 +320,7 @@ class _Planner:
         keeps_room = not any(f.kind is BATCH_ZERO_END for f in findings)
         endings = None if compacted else Endings(survey, doubtful_indexes(partition, survey, self.known))
         mender = LogMender(
-            survey, sources, Path(self.below.root), self._room, compacted=compacted, endings=endings, epochs=epochs,
+            survey, sources, Path(self.below.root), self._file, compacted=compacted, endings=endings, epochs=epochs,
             keeps_whole=self.cautions.believes_frames(name),
         )  # fmt: skip
         if partition.is_metadata_log:
@@ -423,7 +373,7 @@ class _Planner:
     def _topics_again(self, steps: Sequence[Step]) -> Iterator[bytes]:
         """Yield records that make the topics again that are here, and that a bridged metadata log would not know."""
         replicas = self._after(steps)
-        image, directory = replicas.image, self.directory
+        image, directory = replicas.image, self.store
         file = directory.one(FileKind.META_PROPERTIES)
         identity = parse_meta_properties(b"" if file is None else read_text(file))
         if image is None or identity.node_id is None:
@@ -450,19 +400,19 @@ class _Planner:
 
     def _derived(self) -> None:
         """Plan what is derived from the logs, and who the directory is."""
-        findings = self._findings("derived")
+        findings = self.findings("derived")
         for _ in range(_ROUNDS):
-            if self._take(self._ends_kept(findings)):
-                findings = self._findings("derived")
-            if not self._take(self._rebuilt(self.directory, findings)):
+            if self.take(self._ends_kept(findings)):
+                findings = self.findings("derived")
+            if not self.take(self._rebuilt(self.store, findings)):
                 break
-            findings = self._findings("derived")
+            findings = self.findings("derived")
         replicas = self.replicas
-        directory, log = self.directory, replicas.metadata_log
-        self._take(aside_steps(directory, findings))
-        self._take(topic_id_steps(directory, replicas, self.options.replicas, findings))
-        self._take(identity_steps(directory, replicas, self.options.replicas, findings))
-        self._take(vote_steps(None if log is None else log.partition, replicas.image, findings))
+        directory, log = self.store, replicas.metadata_log
+        self.take(aside_steps(directory, findings))
+        self.take(topic_id_steps(directory, replicas, self.options.replicas, findings))
+        self.take(identity_steps(directory, replicas, self.options.replicas, findings))
+        self.take(vote_steps(None if log is None else log.partition, replicas.image, findings))
 
     def _ends_kept(self, findings: Sequence[Finding]) -> Iterator[Step]:
         """Carry logs that lost their end on to the offset that they had reached, so that none is given twice.
@@ -507,7 +457,7 @@ class _Planner:
                 counted = sum(self.steps[n].loses for n in cuts)
                 lost = max(reached - end, counted) - restored - marked
                 step = Step(CHECKPOINT_BEYOND_END.id, file.name, what, why, edits, max(lost - counted, 0))
-                if self.options.wants(step):  # what comes back here is not given up by the step that cut it off
+                if self.wants(step):  # what comes back here is not given up by the step that cut it off
                     for n in cuts:
                         self.steps[n] = replace(self.steps[n], loses=min(self.steps[n].loses, lost))
                 yield step
@@ -618,16 +568,6 @@ class _Planner:
                     f"coordinator ends it; --abort-transaction {label}:{producer} does so now",
                 )
 
-    # --- the outcome ------------------------------------------------------------------------------------
-
-    def _start(self) -> tuple[str, str]:
-        """Return what a broker would refuse or cut that starts on the outcome, and what was not known before either."""
-        self.advance("a start on the result")
-        start = self.start = recover(self.replicas, self.options.release, self.options.settings)
-        if hides_metadata(Replicas(LogDirectories([self.below])), self.options.release):
-            return start.known_harm("the result"), start.doubt("the result")
-        return start.harm("the result"), ""
-
 
 def _unknown(replicas: Replicas, image: MetadataImage) -> dict[str, tuple[str, str, int]]:
     """Directories of partitions that the metadata does not know: topic, its id, and number."""
@@ -643,9 +583,4 @@ def _unknown(replicas: Replicas, image: MetadataImage) -> dict[str, tuple[str, s
 
 def complaints(directory: LogDirectory, repair: Repair) -> list[str]:
     """Return what a directory as it is now has wrong that the plan did not foresee, a sentence each."""
-    expected = {(f.kind.id, f.file, f.offset) for f in repair.after}
-    return [
-        f"{f.kind.id} in {f.file} at {f.offset}: {f.message}"
-        for f in Verification(directory).findings()
-        if f.level is not Severity.NOTE and (f.kind.id, f.file, f.offset) not in expected
-    ]
+    return repair.complaints(Verification(directory).findings())

@@ -20,6 +20,7 @@ from rmqctl.kafka.directory.file_names import meaning_of
 from rmqctl.kafka.rebuild.rebuild import PARTS, RebuildOptions, Rebuilt, rebuild, write_into
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.repair.journal_directory import POINTER
+from rmqctl.repair.planning import check_is_here
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
@@ -51,12 +52,11 @@ def only_directory(replicas: Replicas, verb: str) -> LogDirectory:
     Raises:
         Refused: there are several, or it is elsewhere.
     """
-    directories, root = replicas.directories, replicas.place.root
+    directories = replicas.directories
     if len(directories) != 1:
         others = ", and the others with --from" if verb == "repair" else ""
-        raise Refused(f"{verb} works on one log directory at a time; give one of {root}{others}")
-    if not isinstance(directories[0].tree, LocalTree):
-        raise Refused(f"{root} is not on this machine; copy it here to {verb} it")
+        raise Refused(f"{verb} works on one log directory at a time; give one of {replicas.place.root}{others}")
+    check_is_here(directories[0], verb)
     return directories[0]
 
 
@@ -246,17 +246,24 @@ def _plan_repair(
     from rmqctl.kafka.repair.plan import RepairOptions, complaints, plan_repair
 
     options = RepairOptions(
-        release_shown(replicas), asked.only, asked.skip, work.others, _transactions(asked), work.settings,
-        work.processes, asked.without,
-    )  # fmt: skip
+        release_shown(replicas),
+        replicas=work.others,
+        abort=_transactions(asked),
+        settings=work.settings,
+        only=asked.only,
+        skip=asked.skip,
+        processes=work.processes,
+        outside=tuple(map(str, answer.intent.outside)),
+        without=asked.without,
+    )
     place = staged.enter_context(staging(directory.root, answer.intent))
     found = plan_repair(directory, options, place, answer.stage, replicas.image)
-    given_up = found.books.loses if found.books is not None else 0
-    loses = f"{number_of(given_up, 'record')} given up" if given_up else "no record given up"
-    show_repair(answer, found, loses, found.books, found.unknown)
+    show_repair(answer, found, f"{number_of(found.loses, 'record')} given up" if found.loses else "no record given up")
     assert answer.shown is not None
     answer.preface = [line for step in answer.shown.steps for line in (f"{step.id} {step.file}: {step.what}", step.why)]
     answer.annotate = annotate
     answer.check = lambda: complaints(opened_again(directory).directories[0], found)
-    if given_up and not work.others:
-        answer.hints.append(f"{number_of(given_up, 'record')} would be given up: --from DIR takes them from a replica")
+    if found.loses and not work.others:
+        answer.hints.append(
+            f"{number_of(found.loses, 'record')} would be given up: --from DIR takes them from a replica"
+        )

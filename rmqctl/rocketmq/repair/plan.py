@@ -7,16 +7,14 @@ healed, restored from a replica, bridged, or cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqctl.errors import Refused
-from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.books import Books
 from rmqctl.repair.edits import Overwrite, Plan, Quarantine, Step, StepName
-from rmqctl.repair.preconditions import Confines
+from rmqctl.repair.planning import RESULT, Advance, Planner, PlanOptions, Repair, check_is_here
 from rmqctl.rocketmq.findings.derived import (
     INDEX_COVERAGE,
     INDEX_ENTRY,
@@ -87,16 +85,15 @@ class Way:
     puts_back: bool = True
 
 
-def _ways(found: Callable[[], Books]) -> Iterator[Way]:
+def _ways(tried: Sequence[Repair]) -> Iterator[Way]:
     """Yield one way after the other, each less ambitious, as long as the books of the last one do not balance.
 
     Args:
-        found: the books of the last one.
+        tried: what came of them so far.
     """
     yield Way()
-    doubted = frozenset(found().unproven)
-    if doubted:
-        yield Way(doubted)
+    if (books := tried[-1].books) is not None and books.unproven:
+        yield Way(frozenset(books.unproven))
     yield Way(None)
     yield Way(None, puts_back=False)
 
@@ -209,68 +206,31 @@ _ROUNDS = 6
 _CONTRADICTING = (INDEX_ENTRY, INDEX_COVERAGE)
 """Findings of the index that may come from a damaged record."""
 _NEUTRALIZE = "message.neutralize"
-_RESULT = "the result"
-Advance = Callable[[str], object]
-"""Called with the name of each stage as it begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class RepairOptions:
+class RepairOptions(PlanOptions):
     """What to repair and how.
 
     Attributes:
-        only, skip: ids of findings, ``*`` matches anything; ``only`` empty means all.
         replica: another store of the same group, to take bytes from.
         body_damage: what becomes of a body that nothing heals.
         neutralize: physical offsets of messages to be replaced by placeholders.
-        processes: that share the log where it is verified.
-        outside: directories outside the store that may be changed, too.
-        without: names of steps that are not wanted.
         accept: names of steps in whose place the damaged body is kept.
     """
 
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
     replica: RocketMQStore | None = None
     body_damage: BodyDamage = BodyDamage.PLACEHOLDER
     neutralize: tuple[int, ...] = ()
-    processes: int = 1
-    outside: tuple[str, ...] = ()
-    without: frozenset[StepName] = frozenset()
     accept: frozenset[StepName] = frozenset()
 
     def wants(self, step: Step) -> bool:
-        """Whether a step is to be part of the plan."""
-        if step.name in self.without:
-            return False
-        return step.id == _NEUTRALIZE or step.is_chosen(self.only, self.skip)
+        if step.id == _NEUTRALIZE:
+            return step.name not in self.without
+        return PlanOptions.wants(self, step)
 
 
-@dataclass(slots=True)
-class Repair:
-    """A finished plan.
-
-    Attributes:
-        plan: steps that change something, in order.
-        left: what stays as it is, each with the reason.
-        before, after: errors and warnings of the store as it is, and as it will be.
-        geometry: sizes that the plan assumed.
-        refusal: why a broker would not start on the outcome, or what it would cut; empty where it does neither.
-        books: whole records before the plan and after it.
-    """
-
-    plan: Plan
-    left: tuple[Step, ...]
-    before: tuple[Finding, ...]
-    after: tuple[Finding, ...]
-    geometry: Geometry
-    refusal: str = ""
-    books: Books = field(default_factory=Books)
-
-
-def plan_repair(
-    store: RocketMQStore, options: RepairOptions, directory: Path, advance: Advance | None = None
-) -> Repair:
+def plan_repair(store: RocketMQStore, options: RepairOptions, directory: Path, advance: Advance = str) -> Repair:
     """Make the plan.
 
     Args:
@@ -279,21 +239,19 @@ def plan_repair(
     Raises:
         Refused: the store is not on this machine, or ``neutralize`` names no message.
     """
-    if not isinstance(store.tree, LocalTree):
-        raise Refused(f"{store.root} is not on this machine; copy it here to repair it")
+    check_is_here(store, "repair")
     away = links_that_lead_nowhere(store)
     if away and away != links_after_the_end(store):
         return _without_log(store, options, away)
     tried: list[Repair] = []
-    for number, way in enumerate(_ways(lambda: tried[-1].books)):
-        room = directory / f"way-{number}"
+    for way in _ways(tried):
         try:
-            tried.append(_Planner(store, options, room, advance or (lambda stage: None), way).run())
+            tried.append(_Planner(store, options, directory, advance, way).run())
         except FileNotFoundError:
             if away:  # what the link led to is missed
                 return _without_log(store, options, away)
             raise
-        if tried[-1].books.balances:
+        if tried[-1].balances:
             return tried[-1]
     return tried[0]
 
@@ -305,85 +263,101 @@ def _without_log(store: RocketMQStore, options: RepairOptions, names: Sequence[s
     why = "nothing is planned without it: mount what it leads to, put the file in its place, or move the link away"
     left = (Step(FILE_UNREADABLE.id, name, "left as it is: a link that leads nowhere", why) for name in names)
     plan = Plan(Path(store.root), f"repair {store.root}", ())
-    return Repair(plan, tuple(left), found, found, geometry_of(store))
+    return Repair(plan, tuple(left), found, found, books=Books())
 
 
-@dataclass(slots=True)
-class _Planner:
-    below: RocketMQStore
+@dataclass
+class _Planner(Planner[RocketMQStore]):
     options: RepairOptions
-    directory: Path
-    advance: Advance
     way: Way
-    steps: list[Step] = field(default_factory=list)
-    left: dict[tuple[str, str, str], Step] = field(default_factory=dict)
-    _built: int = 0
-    _verified: int = -1
-    _found: list[Finding] = field(default_factory=list)
-    _undispatched: list[Finding] = field(default_factory=list)
-    _seen: LogDamage | None = None
-    _records: tuple[int, int] | None = None
-    _recovery: Recovery | None = None
+    _undispatched: list[Finding] = field(default_factory=list, init=False)
+    _seen: LogDamage | None = field(default=None, init=False)
+    _records: tuple[int, int] | None = field(default=None, init=False)
+    _recovery: Recovery | None = field(default=None, init=False)
+    _unreadable: OSError | None = field(default=None, init=False)
 
-    def run(self) -> Repair:
-        refused: OSError | None = None
+    @property
+    def store(self) -> RocketMQStore:
+        return overlaid(self.below, (edit for step in self.steps for edit in step.edits))
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        return (*self.below.logs_outside, *self.options.outside)
+
+    def verify(self) -> list[Finding]:
         try:
-            before = self._findings("verify")
+            return self._checked()
         except OSError as error:
-            refused = error
-            if not self._take(unreadable_steps(self.below)):
+            self._unreadable = error
+            if self.steps or not self.take(unreadable_steps(self.below)):
                 raise
-            before = self._findings("verify")
-        geometry = geometry_of(self.store)
+            return self._checked()
+
+    def _checked(self) -> list[Finding]:
+        store = self.store
+        verification = Verification(store, VerifyOptions(processes=self.options.processes), witness=DamageWitness)
+        found = list(verification.findings())
+        self._records = self._records or (verification.records, verification.log.away)
+        self._undispatched = [f for f in found if f.kind is QUEUE_UNDISPATCHED]
+        self._seen = seen(store, verification)
+        return found
+
+    def stages(self, before: list[Finding]) -> None:
         if before or self.options.neutralize:
-            self._log(geometry, before)
+            self._log(geometry_of(self.store), before)
         if self.store.log_files and (before or self.steps):
             self._derived()
-        if refused is not None and not_made_again(self.below, self.store, self.steps):
-            raise refused
-        refusal = self._start()
-        if refused is not None and refusal and links_that_lead_nowhere(self.below):
-            raise refused
-        after = self._findings("verify the result") if self.steps else before
-        plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
-        books = self._books(plan, before)
-        return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry, refusal, books)
+        if self._unreadable is not None and not_made_again(self.below, self.store, self.steps):
+            raise self._unreadable
 
-    def _books(self, plan: Plan, before: list[Finding]) -> Books:
-        """Return whole records before and after; a plan that changes nothing keeps them all."""
+    def start(self) -> tuple[str, None]:
+        refusal = self._harm()
+        if refusal and self._unreadable is not None and links_that_lead_nowhere(self.below):
+            raise self._unreadable
+        return refusal, None
+
+    def judge(self, repair: Repair) -> tuple[Plan, Books]:
         records, away = self._records or (0, 0)
-        if not plan.steps:
-            return Books(records)
-        self.advance("books")
+        if not repair.plan.steps:
+            return repair.plan, Books(records)
         replica = self.options.replica
-        accepts = None if self.options.body_damage is BodyDamage.ACCEPT else len(self.options.accept)
-        return books_of(
+        books = books_of(
             self.below,
-            plan,
-            before,
+            repair.plan,
+            repair.before,
             whole_before=records - away,
             replicas=[replica] if replica is not None else [],
             start=self._recovery,
-            accepts=accepts,
+            accepts=None if self.options.body_damage is BodyDamage.ACCEPT else len(self.options.accept),
         )
+        return repair.plan, books
 
-    def _start(self) -> str:
+    def placed(self, step: Step) -> Step:
+        for name in sorted({edit.file for edit in step.edits if not isinstance(edit, Quarantine)}):
+            entry = self.below.tree.stat(name)
+            if entry is not None and entry.is_directory:
+                why = f"{name} is a directory in the place of a file: when it is moved away, repair again"
+                return Step(step.id, step.file, f"left as it is: {step.what}", why)
+        return step
+
+    # --- a start on the result --------------------------------------------------------------------------
+
+    def _harm(self) -> str:
         """Return what a broker would refuse or cut that starts on the outcome; topics made from the queues are
         tried.
         """
-        self.advance("a start on the result")
         if self.below.is_running or has_dledger_log(self.below):  # it has started; a group decides where its log ends
             return ""
         first = self._replayed()
         if first.index_deleted:
             first = self._with_index_kept() or first
-        refusal = first.harm(_RESULT)
+        refusal = first.harm(RESULT)
         if not refusal:
             return ""
         before = list(self.steps)
         self.steps = [step for step in before if step.file != TOPICS]
-        if self._take(topic_steps(self.store)):
-            again = self._replayed().harm(_RESULT)
+        if self.take(topic_steps(self.store)):
+            again = self._replayed().harm(RESULT)
             if again != refusal:
                 return again
         self.steps, self._recovery = before, first
@@ -401,19 +375,21 @@ class _Planner:
         made = next((step for step in self.steps if step.file.startswith(f"{INDEX}/")), None)
         made = made or next((step for step in self.steps if step.file == CHECKPOINT), None)
         kind_id = made.id if made is not None else INDEX_NEWER.id
-        return self._replayed() if self.steps and self._take(index_time_steps(self.store, kind_id)) else None
+        return self._replayed() if self.steps and self.take(index_time_steps(self.store, kind_id)) else None
+
+    # --- stages -----------------------------------------------------------------------------------------
 
     def _log(self, geometry: Geometry, found: list[Finding]) -> None:
         self.advance("files")
         suspects = [f.physical_offset for f in found if f.kind in _CONTRADICTING and f.physical_offset]
         replica = Replica(self.options.replica) if self.options.replica else None
-        self._take(misplaced_steps(self.below, geometry))
+        self.take(misplaced_steps(self.below, geometry))
         if self.way.puts_back:
-            self._take(shifted_steps(self.store, self._room))
-        self._take(foreign_steps(self.store, found))
-        self._take(misnamed_queue_steps(self.below, found, self.below.log_files))
-        self._take(stray_steps(self.store, geometry))
-        self._take(missing_steps(self.store, self._damage, geometry, replica))
+            self.take(shifted_steps(self.store, self.room))
+        self.take(foreign_steps(self.store, found))
+        self.take(misnamed_queue_steps(self.below, found, self.below.log_files))
+        self.take(stray_steps(self.store, geometry))
+        self.take(missing_steps(self.store, self._damage, geometry, replica))
         known, moved = set(self.left), set[int]()
         for _ in range(_ROUNDS):
             self.left = {
@@ -431,15 +407,15 @@ class _Planner:
                 aside=self._aside(),
                 moved=moved,
             )
-            if self._take(mender.renames_to_home()):
+            if self.take(mender.renames_to_home()):
                 moved |= mender.whereabouts.homes
                 continue
-            if self._take(mender.away()):
+            if self.take(mender.away()):
                 continue
-            if not self._take(mender.steps()) and not self._take(mender.giving_way()):
+            if not self.take(mender.steps()) and not self.take(mender.giving_way()):
                 break
             suspects = []
-        self._take(neutralize_step(self.store, physical) for physical in self.options.neutralize)
+        self.take(neutralize_step(self.store, physical) for physical in self.options.neutralize)
         self.steps = naming_losses(self.below, self.store, self.steps)
 
     def _aside(self) -> list[StoreFile]:
@@ -448,100 +424,38 @@ class _Planner:
         return [file for name in moved if (file := log_file_at(self.below, name)) is not None]
 
     def _derived(self) -> None:
-        found = self._findings("queues")
+        found = self.findings("queues")
         # before it was mended, the log may have hidden what they are
-        if self._take(misnamed_queue_steps(self.below, found, self.store.log_files)):
-            found = self._findings("queues")
+        if self.take(misnamed_queue_steps(self.below, found, self.store.log_files)):
+            found = self.findings("queues")
         seen_now = self._seen
 
         def damage() -> LogDamage:  # from here on the log stays
             return seen_now or survey(self.store)
 
-        self._take(expired_steps(self.store, found))
+        self.take(expired_steps(self.store, found))
         cut = sum(step.loses for step in self.steps if step.what.startswith("end the log"))
         index: list[FileDifference] = []
-        self._take(queue_steps(self.store, [*found, *self._undispatched], damage, self._room(), index, cut))
+        self.take(queue_steps(self.store, [*found, *self._undispatched], damage, self.room(), index, cut))
         if databases_of(self.store):
-            self._take(database_steps(self.store, found, self._room()))
-        self._take(empty_queue_file_steps(self.store))
-        self._take(timer_steps(self.store, found, damage))
-        self._take(index_steps(self.store, found, self._room(), index))
-        before, found = found, self._findings("checkpoint and configuration")
+            self.take(database_steps(self.store, found, self.room()))
+        self.take(empty_queue_file_steps(self.store))
+        self.take(timer_steps(self.store, found, damage))
+        self.take(index_steps(self.store, found, self.room(), index))
+        before, found = found, self.findings("checkpoint and configuration")
         if found is not before:  # only whole queues show which of its holes are a tail not dispatched yet
-            self._take(index_steps(self.store, found, self._room()))
-        self._take(checkpoint_steps(self.store, found, self._room()))
-        self._take(timer_check_steps(self.store, found))
+            self.take(index_steps(self.store, found, self.room()))
+        self.take(checkpoint_steps(self.store, found, self.room()))
+        self.take(timer_check_steps(self.store, found))
         unsettled = {topic_of(f) for f in found if f.kind.id.startswith("queue.") and f.kind is not QUEUE_ORPHAN}
         settled = [f for f in found if f.topic not in unsettled]  # offsets of a queue that stays wrong mean nothing
         last_time = damage().last_time if any(f.kind.id.startswith("config.") for f in found) else 0
-        self._take(config_steps(self.store, settled, last_time, self.options.processes))
-
-    def _take(self, steps: Iterable[Step]) -> bool:
-        """Add the steps that are wanted; whether any changes something."""
-        taken, tree = False, self.below.tree
-        confines = Confines(self.below.root, (*self.below.logs_outside, *self.options.outside))
-        for wanted in list(steps):
-            step = _within(_possible(wanted, tree), confines)
-            if self.options.wants(step):
-                if step.edits:
-                    self.steps.append(step)
-                    taken = True
-                else:
-                    self.left[step.id, step.file, step.what] = step
-        return taken
-
-    @property
-    def store(self) -> RocketMQStore:
-        """The store as the steps so far leave it."""
-        return overlaid(self.below, (edit for step in self.steps for edit in step.edits))
-
-    def _findings(self, stage: str) -> list[Finding]:
-        """Errors and warnings of the store as the steps leave it; those known where nothing changed since."""
-        if self._verified != len(self.steps):
-            self.advance(stage)
-            store = self.store
-            verification = Verification(store, VerifyOptions(processes=self.options.processes), witness=DamageWitness)
-            found = list(verification.findings())
-            self._records = self._records or (verification.records, verification.log.away)
-            self._verified, self._found = len(self.steps), [f for f in found if f.level is not Severity.NOTE]
-            self._undispatched = [f for f in found if f.kind is QUEUE_UNDISPATCHED]
-            self._seen = seen(store, verification)
-        return self._found
+        self.take(config_steps(self.store, settled, last_time, self.options.processes))
 
     def _damage(self) -> LogDamage:
         """Return what the log shows as the steps leave it; it is walked over only where something changed since."""
-        self._findings("log")
+        self.findings("log")
         return self._seen or survey(self.store)
-
-    def _room(self) -> Path:
-        """Return a new directory to build in."""
-        self._built += 1
-        room = self.directory / str(self._built)
-        room.mkdir(parents=True)
-        return room
-
-
-def _possible(step: Step, tree: Tree) -> Step:
-    """Return the step, or that it is left where a directory lies in the place of a file to be made or changed.
-
-    Args:
-        tree: the store as it is on the disk.
-    """
-    for name in sorted({edit.file for edit in step.edits if not isinstance(edit, Quarantine)}):
-        entry = tree.stat(name)
-        if entry is not None and entry.is_directory:
-            why = f"{name} is a directory in the place of a file: when it is moved away, repair again"
-            return Step(step.id, step.file, f"left as it is: {step.what}", why)
-    return step
-
-
-def _within(step: Step, confines: Confines) -> Step:
-    """Return the step, or that it is left where it only moves away what a link reaches that leads out of the store."""
-    if all(isinstance(edit, Quarantine) for edit in step.edits):
-        for edit in step.edits:
-            if problem := confines.problem(edit.file):
-                return Step(step.id, step.file, f"left as it is: {step.what}", problem)
-    return step
 
 
 def complaints(store: RocketMQStore, repair: Repair, processes: int = 1) -> list[str]:
@@ -550,11 +464,4 @@ def complaints(store: RocketMQStore, repair: Repair, processes: int = 1) -> list
     Args:
         processes: that share the log.
     """
-    fresh = overlaid(store, ())
-    expected = {(f.kind.id, f.file, f.offset) for f in repair.after}
-    found = Verification(fresh, VerifyOptions(processes=processes)).findings()
-    return [
-        f"{f.kind.id} in {f.file} at {f.offset}: {f.message}"
-        for f in found
-        if f.level is not Severity.NOTE and (f.kind.id, f.file, f.offset) not in expected
-    ]
+    return repair.complaints(Verification(overlaid(store, ()), VerifyOptions(processes=processes)).findings())

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rmqctl.findings import Finding
     from rmqctl.hexview.annotation import Annotation
     from rmqctl.repair.edits import Plan
+    from rmqctl.repair.planning import Repair
     from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
     from rmqctl.rocketmq.recovery.outcome import Recovery
-    from rmqctl.rocketmq.repair.plan import Repair
 
 
 def annotate(source: ByteSource, name: str, begin: int, end: int) -> Iterator[Annotation]:
@@ -218,19 +218,25 @@ def _plan_repair(
     from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
     shared = asked.processes or processes_for(bytes_held(store.log_files))
-    outside = tuple(map(str, answer.intent.outside))
-    body_damage = BodyDamage(asked.body_damage)
     options = RepairOptions(
-        asked.only, asked.skip, replica, body_damage, asked.neutralize, shared, outside, asked.without, asked.accept
+        replica,
+        BodyDamage(asked.body_damage),
+        asked.neutralize,
+        asked.accept,
+        only=asked.only,
+        skip=asked.skip,
+        processes=shared,
+        outside=tuple(map(str, answer.intent.outside)),
+        without=asked.without,
     )
     directory = staged.enter_context(staging(store.root, answer.intent))
     with building(store, directory):
         found = plan_repair(store, options, directory, answer.stage)
-    given_up = found.books.loses
-    loses = f"{number_of(given_up, 'message', 'are')} given up" if given_up else "no message is given up"
-    if (gone := sum(step.loses for step in found.plan.steps) - given_up) > 0:
+    loses = f"{number_of(found.loses, 'message', 'are')} given up" if found.loses else "no message is given up"
+    gone = max(sum(step.loses for step in found.plan.steps) - found.loses, 0)
+    if gone:
         loses += f", {number_of(gone, 'message', 'were')} gone before"
-    show_repair(answer, found, loses, found.books)
+    show_repair(answer, found, loses)
     assert answer.shown is not None
     answer.preface = [
         line for step in answer.shown.steps for line in (f"{step.id} {step.file}: {step.what}", f"  {step.why}")
@@ -239,7 +245,13 @@ def _plan_repair(
     answer.error = Verification(store, VerifyOptions()).incomplete
     _hold_sizes(store, answer)
     answer.remarks += _assumptions(store, found)
-    answer.hints += _what_loses_less(found, options.replica is None, body_damage is BodyDamage.PLACEHOLDER)
+    ways = ["--from STORE takes them from a replica"] if replica is None else []
+    if options.body_damage is BodyDamage.PLACEHOLDER and any("body" in step.id for step in found.plan.steps):
+        ways.append("--body-damage accept keeps damaged bodies as they are")
+    amounts = [f"{number_of(found.loses, 'message')} would be given up"] if found.loses else []
+    amounts += [f"{number_of(gone, 'message', 'were')} gone before"] if gone else []
+    if amounts and ways:
+        answer.hints.append(f"{', '.join(amounts)}: {'; '.join(ways)}")
 
 
 def _assumptions(store: RocketMQStore, found: Repair) -> Iterator[str]:
@@ -248,6 +260,7 @@ def _assumptions(store: RocketMQStore, found: Repair) -> Iterator[str]:
     from rmqctl.rocketmq.dispatch.rules import assumed_levels
     from rmqctl.rocketmq.findings.log import LOG_MISSING
     from rmqctl.rocketmq.rebuild.rebuild import assumed_sizes
+    from rmqctl.rocketmq.store.geometry import geometry_of
 
     for finding in found.before:
         if finding.kind is LOG_MISSING:
@@ -255,26 +268,13 @@ def _assumptions(store: RocketMQStore, found: Repair) -> Iterator[str]:
     made = {edit.file.split("/")[0] for edit in found.plan.edits if isinstance(edit, Create)}
     sentences = list(assumed_sizes(store, made))
     yield from sentences
-    if found.geometry.source == "default" and found.plan.steps and not sentences:
+    if found.plan.steps and not sentences and geometry_of(store).source == "default":
         yield "some file sizes are taken from the broker's defaults; give --broker-conf FILE if yours differ"
     places = (step.file.split("/") for step in found.plan.steps)
     delayed = {
         int(place[2]) for place in places if place[1:2] == [SCHEDULE_TOPIC] and place[2:3] and place[2].isdigit()
     }
     yield from filter(None, [assumed_levels(store, delayed) if delayed else ""])
-
-
-def _what_loses_less(found: Repair, no_replica: bool, placeholders: bool) -> Iterator[str]:
-    """Name the options that may save what the plan gives up, before anything is written."""
-    given_up = found.books.loses
-    gone = max(sum(step.loses for step in found.plan.steps) - given_up, 0)
-    ways = ["--from STORE takes them from a replica"] if no_replica else []
-    if placeholders and any("body" in step.id for step in found.plan.steps):
-        ways.append("--body-damage accept keeps damaged bodies as they are")
-    amounts = [f"{number_of(given_up, 'message')} would be given up"] if given_up else []
-    amounts += [f"{number_of(gone, 'message', 'were')} gone before"] if gone else []
-    if amounts and ways:
-        yield f"{', '.join(amounts)}: {'; '.join(ways)}"
 
 
 # --- rebuild ------------------------------------------------------------------------------------------

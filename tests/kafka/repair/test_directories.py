@@ -51,3 +51,20 @@ def test_what_was_not_known_before_a_plan_is_said_and_no_reason_against_it(tmp_p
     assert "cannot be known" in " ".join(applied.stdout.split())
     left = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
     assert {row["id"] for row in left if row["severity"] == "error"} == {"metadata.missing-log"}
+
+
+def test_what_a_link_leads_out_of_the_directory_is_left_with_the_option_that_allows_it(
+    tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """The rest of the plan is carried out, and the file that it may not move away is named beforehand."""
+    root, elsewhere = golden.unpack("4.3.1-clean", tmp_path), tmp_path / "disk"
+    (root / "plain-none-1").rename(elsewhere)
+    (root / "plain-none-1").symlink_to(elsewhere)
+    orphan = "00000000000000005000.index"
+    for directory in (elsewhere, root / "plain-none-0"):
+        (directory / orphan).write_bytes(bytes(80))
+    applied = rmqctl("repair", root, "--apply", "--yes", "-o", "json")
+    assert "is reached by a link that leads out of the store" in applied.stdout, applied.stderr
+    assert [(elsewhere / orphan).exists(), (root / "plain-none-0" / orphan).exists()] == [True, False]
+    assert rmqctl("repair", root, "--apply", "--yes", "--outside", elsewhere).exit_code == 0
+    assert not (elsewhere / orphan).exists()
