@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Generic, Protocol, TypeVar
@@ -18,7 +18,7 @@ from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.books import Books
-from rmqctl.repair.edits import Plan, Quarantine, Step, StepName
+from rmqctl.repair.edits import Create, Plan, Quarantine, Step, StepName
 from rmqctl.repair.preconditions import Confines
 
 RESULT = "the result"
@@ -191,23 +191,28 @@ class Planner(ABC, Generic[S]):
         taken = False
         confines = Confines(self.below.root, self.outside)
         for step in list(steps):
-            placed = _within(self.placed(step), confines)
-            if not self.wants(placed):
+            possible = _within(self._placed(step), confines)
+            if not self.wants(possible):
                 continue
-            if placed.edits:
-                self.steps.append(placed)
+            if possible.edits:
+                self.steps.append(possible)
                 taken = True
             else:
-                self.left[placed.name] = placed
+                self.left[possible.name] = possible
         return taken
 
     def wants(self, step: Step) -> bool:
         """Whether a step is to be part of the plan."""
         return self.options.wants(step)
 
-    def placed(self, step: Step) -> Step:
-        """Return the step as it can be carried out where a directory lies in the place of a file."""
-        return step
+    def _placed(self, step: Step) -> Step:
+        """Return the step; a directory that lies where it makes a file goes to quarantine first."""
+        made = {edit.file for edit in step.edits if isinstance(edit, Create)}
+        away = {name for name in made if (entry := self.below.tree.stat(name)) is not None and entry.is_directory}
+        if away:
+            away -= {e.file for one in (*self.steps, step) for e in one.edits if isinstance(e, Quarantine)}
+        what = f"{step.what}; the directory in its place goes to quarantine"
+        return replace(step, what=what, edits=(*map(Quarantine, sorted(away)), *step.edits)) if away else step
 
     @property
     def outside(self) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from formats.kafka.directory_files import (
     is_reserved,
     parse_meta_properties,
 )
-from rmqctl.files.tree import Tree, local_path
+from rmqctl.files.tree import local_path
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
@@ -385,19 +384,3 @@ def vote_steps(partition: Partition | None, image: MetadataImage | None, finding
     before = b"" if file is None else read_text(file)
     why = f"epoch {max(image.epoch, 0)} is the last in the metadata log; a vote in a later one is not known"
     yield Step(finding.kind.id, finding.file, "write it", why, written(file, content, before, finding.file))
-
-
-def with_directories_moved(steps: Iterable[Step], tree: Tree, before: Sequence[Step]) -> Iterator[Step]:
-    """Yield the steps; one that makes a file in whose place a directory lies moves that away first.
-
-    Args:
-        tree: the directory as it is on the disk.
-        before: the steps that the plan has already.
-    """
-    for step in steps:
-        made = {edit.file for edit in step.edits if isinstance(edit, Create)}
-        away = {name for name in made if (entry := tree.stat(name)) is not None and entry.is_directory}
-        if away:
-            away -= {e.file for one in (*before, step) for e in one.edits if isinstance(e, Quarantine)}
-        what = f"{step.what}; the directory in its place goes to quarantine"
-        yield replace(step, what=what, edits=(*map(Quarantine, sorted(away)), *step.edits)) if away else step

@@ -45,7 +45,6 @@ from rmqctl.kafka.repair.files import (
     swap_steps,
     topic_id_steps,
     vote_steps,
-    with_directories_moved,
 )
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
 from rmqctl.kafka.repair.ledger import KafkaLedger
@@ -166,9 +165,6 @@ class _Planner(Planner[LogDirectory]):
 
     def wants(self, step: Step) -> bool:
         return self.options.wants(step) and not self.cautions.forbids(step)
-
-    def placed(self, step: Step) -> Step:
-        return next(with_directories_moved([step], self.below.tree, self.steps))
 
     # --- the directory as the steps so far leave it -----------------------------------------------------
 

@@ -246,16 +246,9 @@ def _plan_repair(
     from rmqctl.kafka.repair.plan import RepairOptions, complaints, plan_repair
 
     options = RepairOptions(
-        release_shown(replicas),
-        replicas=work.others,
-        abort=_transactions(asked),
-        settings=work.settings,
-        only=asked.only,
-        skip=asked.skip,
-        processes=work.processes,
-        outside=tuple(map(str, answer.intent.outside)),
-        without=asked.without,
-    )
+        release_shown(replicas), work.others, _transactions(asked), work.settings, only=asked.only, skip=asked.skip,
+        processes=work.processes, outside=tuple(map(str, answer.intent.outside)), without=asked.without,
+    )  # fmt: skip
     place = staged.enter_context(staging(directory.root, answer.intent))
     found = plan_repair(directory, options, place, answer.stage, replicas.image)
     show_repair(answer, found, f"{number_of(found.loses, 'record')} given up" if found.loses else "no record given up")

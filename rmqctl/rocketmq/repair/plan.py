@@ -332,14 +332,6 @@ class _Planner(Planner[RocketMQStore]):
         )
         return repair.plan, books
 
-    def placed(self, step: Step) -> Step:
-        for name in sorted({edit.file for edit in step.edits if not isinstance(edit, Quarantine)}):
-            entry = self.below.tree.stat(name)
-            if entry is not None and entry.is_directory:
-                why = f"{name} is a directory in the place of a file: when it is moved away, repair again"
-                return Step(step.id, step.file, f"left as it is: {step.what}", why)
-        return step
-
     # --- a start on the result --------------------------------------------------------------------------
 
     def _harm(self) -> str:

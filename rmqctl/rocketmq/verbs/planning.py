@@ -219,16 +219,9 @@ def _plan_repair(
 
     shared = asked.processes or processes_for(bytes_held(store.log_files))
     options = RepairOptions(
-        replica,
-        BodyDamage(asked.body_damage),
-        asked.neutralize,
-        asked.accept,
-        only=asked.only,
-        skip=asked.skip,
-        processes=shared,
-        outside=tuple(map(str, answer.intent.outside)),
-        without=asked.without,
-    )
+        replica, BodyDamage(asked.body_damage), asked.neutralize, asked.accept, only=asked.only, skip=asked.skip,
+        processes=shared, outside=tuple(map(str, answer.intent.outside)), without=asked.without,
+    )  # fmt: skip
     directory = staged.enter_context(staging(store.root, answer.intent))
     with building(store, directory):
         found = plan_repair(store, options, directory, answer.stage)
