@@ -47,4 +47,6 @@ def _known() -> dict[str, dict[str, Any]]:
     from rmqctl.findings import all_kinds, pages_of
 
     found = {kind.id: {**asdict(kind), "pages": pages_of(kind)} for kind in all_kinds()}
+    for row in found.values():
+        del row["page"]  # it is among the pages
     return found | {m.id: {**asdict(m), "pages": [f"reference/misses/{m.id}"]} for m in all_misses()}

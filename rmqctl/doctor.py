@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import Refused, RmqctlError, WrongUsage
-from rmqctl.findings import EMERGENCY, Severity, emergency_page, find_kind
+from rmqctl.findings import Severity, find_kind
 from rmqctl.notices import BROKER, CAUSE, SAME_CAUSE, Notice, finding_notices, queue_of, typed
 from rmqctl.store import Store
 from rmqctl.text import instant, listed, number_of
@@ -278,15 +278,15 @@ def _next(found: Row, path: str) -> list[str]:
 
 
 _PAGES = {
-    "start": "does-not-start",
-    "unknown": "metadata-lost",
-    "lost": "missing-messages",
-    "lost_later": "missing-messages",
-    "hidden": "consumers-stall",
-    "renumbered": "file-deleted",
-    "lag": "consumers-stall",
-    "transaction": "hanging-transaction",
-    "disk": "disk-full",
+    "start": "emergency/does-not-start",
+    "unknown": "emergency/metadata-lost",
+    "lost": "emergency/missing-messages",
+    "lost_later": "emergency/missing-messages",
+    "hidden": "emergency/consumers-stall",
+    "renumbered": "emergency/file-deleted",
+    "lag": "emergency/consumers-stall",
+    "transaction": "emergency/hanging-transaction",
+    "disk": "emergency/disk-full",
 }
 """Page of the emergency guide on each trouble."""
 
@@ -295,10 +295,11 @@ def _page(found: Row) -> str:
     """Return the page of the emergency guide that fits: of what keeps a broker from starting, then of the worst
     damage, then of the first trouble; "" where nothing is wrong.
     """
-    troubles = [f"{EMERGENCY}/{_PAGES[one['id']]}" for one in found["troubles"] if one["id"] in _PAGES]
-    damage = emergency_page(found["worst"]["id"]) if found["worst"] else ""
+    troubles = [_PAGES[one["id"]] for one in found["troubles"] if one["id"] in _PAGES]
+    kind = find_kind(found["worst"]["id"]) if found["worst"] else None
+    damage = kind.page if kind is not None else ""
     if found["start"]["starts"] is False:
-        return damage if damage.endswith(("metadata-lost", "file-deleted")) else f"{EMERGENCY}/{_PAGES['start']}"
+        return damage if damage.endswith(("metadata-lost", "file-deleted")) else _PAGES["start"]
     return damage or next(iter(troubles), "")
 
 

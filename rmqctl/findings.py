@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -41,6 +42,7 @@ class FindingKind:
         broker: what a broker does about it at start-up or when asked.
         fixed_in: release in which a known bug that causes it was fixed, or "".
         see: issue numbers and sections of ``docs/formats`` ("spec 2.5"), or "".
+        page: that of the emergency guide which fits (``emergency/disk-full``), or "".
     """
 
     id: str
@@ -50,6 +52,7 @@ class FindingKind:
     broker: str = ""
     fixed_in: str = ""
     see: str = ""
+    page: str = ""
 
 
 _FACTS = (
@@ -165,50 +168,6 @@ def all_kinds() -> list[FindingKind]:
     return list({**placed, **_registry}.values())
 
 
-EMERGENCY = "emergency"
-"""Where the pages for a bad night are in the documentation."""
-_EMERGENCIES = {
-    "diff.": "replica-differs",
-    "queue.": "file-deleted",
-    "index.": "index-lost",
-    "offset-index.": "index-lost",
-    "time-index.": "index-lost",
-    "config.": "file-deleted",
-    "database.": "file-deleted",
-    "log.gap": "file-deleted",
-    "log.missing": "file-deleted",
-    "log.": "missing-messages",
-    "checkpoint.missing": "file-deleted",
-    "checkpoint.ahead": "copied-while-running",
-    "file.empty": "disk-full",
-    "timer.": "missing-messages",
-    "transaction.": "hanging-transaction",
-    "metadata.": "metadata-lost",
-    "directory.meta-properties": "does-not-start",
-    "directory.node-id": "does-not-start",
-    "directory.foreign-directory": "does-not-start",
-    "directory.lost-log": "file-deleted",
-    "directory.lost-partition": "file-deleted",
-    "directory.no-segment": "file-deleted",
-    "directory.partition-metadata": "partition-offline",
-    "directory.topic-id": "partition-offline",
-    "directory.stray": "partition-offline",
-    "directory.double": "does-not-start",
-    "batch.torn-tail": "missing-messages",
-    "batch.zero-tail": "missing-messages",
-    "batch.": "segment-corrupt",
-    "record.": "segment-corrupt",
-    "segment.": "file-deleted",
-}
-"""Page of the emergency guide that fits a finding, by its id or by how it begins; the first that fits counts."""
-
-
-def emergency_page(finding_id: str) -> str:
-    """Return the page of the emergency guide on what a finding means, as :func:`pages_of` has pages; "" without one."""
-    page = next((page for start, page in _EMERGENCIES.items() if finding_id.startswith(start)), "")
-    return page and f"{EMERGENCY}/{page}"
-
-
 def pages_of(kind: FindingKind) -> list[str]:
     """Return the pages of the documentation on a kind, relative to its root and without a suffix: its own, that of
     the emergency guide, then those of the formats whose sections it names.
@@ -216,7 +175,7 @@ def pages_of(kind: FindingKind) -> list[str]:
     shared = kind in _kinds_in(sys.modules[__name__])
     families = [name for name in _KIND_MODULES if shared or kind in _kinds_in(import_module(name))]
     pages = [page for name in families for page in format_pages(kind.see, name.split(".")[1])]
-    emergency = [page for page in [emergency_page(kind.id)] if page and kind.severity is not Severity.NOTE]
+    emergency = [kind.page] if kind.page and kind.severity is not Severity.NOTE else []
     return [f"reference/findings/{kind.id}", *emergency, *dict.fromkeys(pages)]
 
 
@@ -239,20 +198,22 @@ def _kinds_in(module: ModuleType) -> Iterator[FindingKind]:
 
 # --- how two stores of any family can differ: A is the one named first, B the other ------------------
 
-DIFF_RECORD = declare(
+declare_difference = partial(declare, page="emergency/replica-differs")
+
+DIFF_RECORD = declare_difference(
     "diff.record",
     Severity.ERROR,
     "The two logs hold different records at the same offset (of RocketMQ the physical one).",
     "Replicas must be equal byte for byte: run verify on both; repair --from takes the range from the sound one.",
     see="spec 2",
 )
-DIFF_ONLY_A = declare(
+DIFF_ONLY_A = declare_difference(
     "diff.only-a",
     Severity.WARNING,
     "Messages that only A has: B's log begins later, ends earlier, or is damaged there.",
     "Nothing where B is an older copy or a slave that lags; else run verify on B.",
 )
-DIFF_ONLY_B = declare(
+DIFF_ONLY_B = declare_difference(
     "diff.only-b",
     Severity.WARNING,
     "Messages that only B has: A's log begins later, ends earlier, or is damaged there.",

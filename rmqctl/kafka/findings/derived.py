@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rmqctl.findings import Severity, declare
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+_declare_index = partial(declare, page="emergency/index-lost")
 _REBUILT = "Builds it again while it loads the segment after a crash; after a clean stop it uses it as it is."
 
-OFFSET_INDEX_MISSING = declare(
+OFFSET_INDEX_MISSING = _declare_index(
     "offset-index.missing",
     _W,
     "A segment has no offset index.",
@@ -15,7 +18,7 @@ OFFSET_INDEX_MISSING = declare(
     broker="Recovers the segment, which builds all its indexes.",
     see="spec 13.2",
 )
-OFFSET_INDEX_SIZE = declare(
+OFFSET_INDEX_SIZE = _declare_index(
     "offset-index.size",
     _E,
     "The length of an offset index is no multiple of 8.",
@@ -23,7 +26,7 @@ OFFSET_INDEX_SIZE = declare(
     broker=_REBUILT,
     see="spec 7.4",
 )
-OFFSET_INDEX_PADDING = declare(
+OFFSET_INDEX_PADDING = _declare_index(
     "offset-index.padding",
     _E,
     "An offset index that is complete ends with zeros: its trim was lost, and a broker takes the zeros for entries.",
@@ -31,7 +34,7 @@ OFFSET_INDEX_PADDING = declare(
     broker="Believes that the index is full: rolls at once, or fails to append.",
     see="spec 7.3, 21 (2); KAFKA-10207, KAFKA-12734, KAFKA-19200, KAFKA-20979",
 )
-OFFSET_INDEX_ORDER = declare(
+OFFSET_INDEX_ORDER = _declare_index(
     "offset-index.order",
     _E,
     "The entries of an offset index do not ascend.",
@@ -39,7 +42,7 @@ OFFSET_INDEX_ORDER = declare(
     broker=_REBUILT,
     see="spec 7.1",
 )
-OFFSET_INDEX_ENTRY = declare(
+OFFSET_INDEX_ENTRY = _declare_index(
     "offset-index.entry",
     _E,
     "An entry of an offset index points to no batch, offsets at or above its own lie before the place it points to, or its "
@@ -50,7 +53,7 @@ OFFSET_INDEX_ENTRY = declare(
     "the last entry of that segment's index leads to no batch: its offsets are given out again.",
     see="spec 7.2, 13.4 (c)",
 )
-OFFSET_INDEX_COVERAGE = declare(
+OFFSET_INDEX_COVERAGE = _declare_index(
     "offset-index.coverage",
     _W,
     "An offset index has no entries where it should: each lookup reads the segment from its start.",
@@ -58,7 +61,7 @@ OFFSET_INDEX_COVERAGE = declare(
     broker="Copes, slowly.",
     see="spec 7.2",
 )
-TIME_INDEX_MISSING = declare(
+TIME_INDEX_MISSING = _declare_index(
     "time-index.missing",
     _W,
     "A segment has no time index.",
@@ -66,7 +69,7 @@ TIME_INDEX_MISSING = declare(
     broker="Makes an empty one; lookups by time then go by the time of the file.",
     see="spec 13.2, 21 (18)",
 )
-TIME_INDEX_SIZE = declare(
+TIME_INDEX_SIZE = _declare_index(
     "time-index.size",
     _E,
     "The length of a time index is no multiple of 12.",
@@ -74,7 +77,7 @@ TIME_INDEX_SIZE = declare(
     broker=_REBUILT,
     see="spec 7.4",
 )
-TIME_INDEX_PADDING = declare(
+TIME_INDEX_PADDING = _declare_index(
     "time-index.padding",
     _E,
     "A time index that is complete ends with zeros: its trim was lost, and the segment's largest time reads as 0.",
@@ -82,7 +85,7 @@ TIME_INDEX_PADDING = declare(
     broker="Takes the segment for older than it is: retention may delete it, appends may fail.",
     see="spec 7.3, 21 (2); KAFKA-10207, KAFKA-12734",
 )
-TIME_INDEX_ORDER = declare(
+TIME_INDEX_ORDER = _declare_index(
     "time-index.order",
     _E,
     "The timestamps of a time index do not ascend, or its offsets go back.",
@@ -90,7 +93,7 @@ TIME_INDEX_ORDER = declare(
     broker=_REBUILT,
     see="spec 8.1",
 )
-TIME_INDEX_ENTRY = declare(
+TIME_INDEX_ENTRY = _declare_index(
     "time-index.entry",
     _E,
     "An entry of a time index does not agree with the log: no batch with its offset, or not the largest time up to there.",
@@ -98,7 +101,7 @@ TIME_INDEX_ENTRY = declare(
     broker=_REBUILT + " Lookups by time answer wrongly.",
     see="spec 8.1, 8.2",
 )
-TIME_INDEX_LAST = declare(
+TIME_INDEX_LAST = _declare_index(
     "time-index.last",
     _W,
     "The last entry of a complete time index is not the largest time of its segment.",
@@ -216,6 +219,7 @@ TRANSACTION_OPEN = declare(
     "A transaction has not ended: readers of committed records wait before it.",
     "Normal while it runs; rmqctl transactions says which hang.",
     see="spec 12",
+    page="emergency/hanging-transaction",
 )
 TRANSACTION_MARKER_GONE = declare(
     "transaction.marker-gone",
@@ -225,4 +229,5 @@ TRANSACTION_MARKER_GONE = declare(
     broker="Removes the marker of an aborted transaction that began in the segment in which a cleaning stopped, and keeps its records.",
     fixed_in="3.0.2, 3.1.1 and 3.2.0 (KAFKA-13727); what was written so stays",
     see="KAFKA-13727",
+    page="emergency/hanging-transaction",
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from rmqctl.findings import Severity, declare
+from functools import partial
+
+from rmqctl.findings import Severity, declare, declare_difference
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+_declare_metadata = partial(declare, page="emergency/metadata-lost")
 
 FILE_UNREADABLE = declare(
     "directory.unreadable-file",
@@ -50,6 +53,7 @@ DIRECTORY_IDENTITY = declare(
     "Write it again with the ids of the cluster and the node. Of two directories with one directory.id, take the line out of one: a broker from 3.7 on makes a new id and tells the controller what lies there.",
     broker="Does not start.",
     see="spec 1.1",
+    page="emergency/does-not-start",
 )
 DIRECTORY_NODE = declare(
     "directory.node-id",
@@ -60,6 +64,7 @@ DIRECTORY_NODE = declare(
     broker="Waits for the controllers of the metadata log. Where they answer, it is a new broker, and renames the partitions "
     "to -stray (from 3.7 on).",
     see="spec 1.1, 1.4",
+    page="emergency/does-not-start",
 )
 DIRECTORY_FOREIGN = declare(
     "directory.foreign-directory",
@@ -68,6 +73,7 @@ DIRECTORY_FOREIGN = declare(
     "Move it away.",
     broker="Does not start (lost+found is the classic case).",
     see="spec 1",
+    page="emergency/does-not-start",
 )
 DIRECTORY_NAME = declare(
     "directory.file-name",
@@ -115,6 +121,7 @@ DIRECTORY_TOPIC_ID = declare(
     "Write it again with the id that the metadata log gives.",
     broker="A missing file makes a KRaft broker rename the directory to -stray and begin an empty one; a bad one takes the directory offline.",
     see="spec 9.4",
+    page="emergency/partition-offline",
 )
 DIRECTORY_OTHER_ID = declare(
     "directory.topic-id",
@@ -124,6 +131,7 @@ DIRECTORY_OTHER_ID = declare(
     "or two are destroyed is written again.",
     broker="Renames the directory to -stray and begins an empty one.",
     see="spec 9.4",
+    page="emergency/partition-offline",
 )
 DIRECTORY_STRAY = declare(
     "directory.stray",
@@ -132,6 +140,7 @@ DIRECTORY_STRAY = declare(
     "Nothing if the topic was deleted; else look at the metadata log.",
     broker="Renames the directory to -stray, or leaves it.",
     see="spec 1.4",
+    page="emergency/partition-offline",
 )
 DIRECTORY_EMPTY = declare(
     "directory.no-segment",
@@ -140,6 +149,7 @@ DIRECTORY_EMPTY = declare(
     "Nothing: a broker begins an empty log; if data was there, restore it.",
     broker="Begins an empty log.",
     see="spec 13.4",
+    page="emergency/file-deleted",
 )
 DIRECTORY_LOST_LOG = declare(
     "directory.lost-log",
@@ -148,6 +158,7 @@ DIRECTORY_LOST_LOG = declare(
     "Restore it from a replica before a broker is started.",
     broker="Begins an empty log at offset 0; a follower fetches the records again, an only replica has lost them.",
     see="spec 13.4",
+    page="emergency/file-deleted",
 )
 DIRECTORY_LOST = declare(
     "directory.lost-partition",
@@ -156,6 +167,7 @@ DIRECTORY_LOST = declare(
     "Restore it from a replica before a broker is started.",
     broker="Makes an empty directory; a follower fetches the records again, an only replica has lost them.",
     see="spec 1.2, 10.4",
+    page="emergency/file-deleted",
 )
 DIRECTORY_DOUBLE = declare(
     "directory.double",
@@ -164,8 +176,9 @@ DIRECTORY_DOUBLE = declare(
     "Compare them, and move one away.",
     broker="Does not start.",
     see="spec 1.4",
+    page="emergency/does-not-start",
 )
-QUORUM_STATE = declare(
+QUORUM_STATE = _declare_metadata(
     "metadata.quorum-state",
     _W,
     "The quorum-state file is missing or cannot be read.",
@@ -173,7 +186,7 @@ QUORUM_STATE = declare(
     broker="Begins without a vote.",
     see="spec 10.4",
 )
-METADATA_REPLAY = declare(
+METADATA_REPLAY = _declare_metadata(
     "metadata.replay",
     _E,
     "A record of the metadata log or of a snapshot cannot be applied.",
@@ -181,7 +194,7 @@ METADATA_REPLAY = declare(
     broker="The controller or broker stops with a fatal fault.",
     see="spec 10.4",
 )
-METADATA_SNAPSHOT = declare(
+METADATA_SNAPSHOT = _declare_metadata(
     "metadata.snapshot",
     _E,
     "The metadata log starts after offset 0 and no snapshot reaches its start.",
@@ -189,7 +202,7 @@ METADATA_SNAPSHOT = declare(
     broker="Cannot load the cluster's metadata.",
     see="spec 10.4",
 )
-METADATA_LOG = declare(
+METADATA_LOG = _declare_metadata(
     "metadata.missing-log",
     _E,
     "The metadata log of a KRaft node is in none of the directories that were given, and partitions are.",
@@ -199,13 +212,13 @@ METADATA_LOG = declare(
     "to -stray (from 3.7 on); others fetch it.",
     see="spec 1.4, 10.4",
 )
-DIFF_PARTITION = declare(
+DIFF_PARTITION = declare_difference(
     "diff.partition",
     _W,
     "A partition that only one of two log directories has.",
     "Nothing where the brokers were given different partitions.",
 )
-DIFF_TOPIC_ID = declare(
+DIFF_TOPIC_ID = declare_difference(
     "diff.topic-id",
     _E,
     "Two copies of a partition belong to different topics of one name: the topic was deleted and made again.",
@@ -213,7 +226,7 @@ DIFF_TOPIC_ID = declare(
     broker="Renames the directory whose id the cluster has not to -stray.",
     see="spec 9.4",
 )
-DIFF_METADATA = declare(
+DIFF_METADATA = declare_difference(
     "diff.metadata",
     _E,
     "Two controllers have different metadata at the same offset of the metadata log.",

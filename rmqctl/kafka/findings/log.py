@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from rmqctl.findings import Severity, declare
+from functools import partial
+
+from rmqctl.findings import Severity, declare, declare_difference
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+_declare = partial(declare, page="emergency/segment-corrupt")
 
-BATCH_CRC = declare(
+BATCH_CRC = _declare(
     "batch.crc",
     _E,
     "The bytes of the batch do not match its CRC-32C (CRC-32 of messages of magic 0 and 1): they were changed after they were written.",
@@ -14,7 +17,7 @@ BATCH_CRC = declare(
     broker="Recovery after a crash cuts the log here and deletes all later segments; a consumer gets a corrupt record error.",
     see="spec 2, 13.3",
 )
-BATCH_SIZE = declare(
+BATCH_SIZE = _declare(
     "batch.size",
     _E,
     "The size in the frame is less than any batch can have: the field was damaged, or something else was written here.",
@@ -22,7 +25,7 @@ BATCH_SIZE = declare(
     broker="Reading stops here; at the end of a log that was stopped in order the start fails.",
     see="spec 2, 13.4",
 )
-BATCH_MAGIC = declare(
+BATCH_MAGIC = _declare(
     "batch.magic",
     _E,
     "The magic is none that is known: brokers read 3 and above as 2 without a word, and a negative one as a message of magic 0.",
@@ -30,7 +33,7 @@ BATCH_MAGIC = declare(
     broker="3 to 127 pass even recovery unnoticed.",
     see="spec 2, 21.21",
 )
-BATCH_ZEROS = declare(
+BATCH_ZEROS = _declare(
     "batch.zeros",
     _E,
     "Zeros stand where a batch was expected, and batches follow: a page was lost, or a write never reached the disk.",
@@ -38,7 +41,7 @@ BATCH_ZEROS = declare(
     broker="Recovery after a crash cuts the log here.",
     see="spec 13.4, 21.5",
 )
-BATCH_CUT = declare(
+BATCH_CUT = _declare(
     "batch.cut",
     _E,
     "The frame states more bytes than the file has, or the batch begins in the middle of the file and batches follow it.",
@@ -47,7 +50,7 @@ BATCH_CUT = declare(
     "bytes stay, and what is appended after them cannot be read.",
     see="spec 2, 13.4",
 )
-BATCH_LENGTH = declare(
+BATCH_LENGTH = _declare(
     "batch.length",
     _E,
     "The batch does not match its CRC, and no batch follows where it ends: its size, or the bytes after it, are damaged.",
@@ -55,23 +58,25 @@ BATCH_LENGTH = declare(
     broker="Recovery after a crash cuts the log here.",
     see="spec 2, 13.5",
 )
-BATCH_ROOM = declare(
+BATCH_ROOM = _declare(
     "batch.zero-tail",
     _N,
     "The file ends with zeros that were never written: it was made in its full size, or the file system lost its length in a crash.",
     "Nothing to do where a broker starts on it after a crash: it cuts them off.",
     broker="Cut at recovery. After an orderly stop 18 or more zeros make the start fail.",
     see="spec 1.6, 13.4",
+    page="emergency/missing-messages",
 )
-BATCH_TORN_TAIL = declare(
+BATCH_TORN_TAIL = _declare(
     "batch.torn-tail",
     _W,
     "The log of a broker that crashed ends with part of a batch: it was being written.",
     "Nothing: the broker cuts it when it starts. It was not acknowledged by this broker's disk.",
     broker="Cuts the part off.",
     see="spec 13.3, 21 (5)",
+    page="emergency/missing-messages",
 )
-BATCH_ZERO_END = declare(
+BATCH_ZERO_END = _declare(
     "batch.zero-end",
     _E,
     "A segment ends with zeros although it is complete: not the last one, or the broker was stopped in order.",
@@ -79,7 +84,7 @@ BATCH_ZERO_END = declare(
     broker="After a clean stop 18 zeros or more make the start fail; a second start cuts them.",
     see="spec 13.4 (a)",
 )
-BATCH_BASE_OFFSET = declare(
+BATCH_BASE_OFFSET = _declare(
     "batch.base-offset",
     _E,
     "The base offset of a batch is not one that its segment can hold: below the segment's own, or 2^31 and more above it.",
@@ -88,7 +93,7 @@ BATCH_BASE_OFFSET = declare(
     fixed_in="2.0 (KAFKA-6264, for segments that were written so)",
     see="spec 13.2, 13.3; KAFKA-6264",
 )
-BATCH_OFFSET_ORDER = declare(
+BATCH_OFFSET_ORDER = _declare(
     "batch.offset-order",
     _E,
     "The offsets of a batch are not above those of the batches before it: it was moved, doubled, or its base offset has changed.",
@@ -96,7 +101,7 @@ BATCH_OFFSET_ORDER = declare(
     broker="Does not notice it, except at index points; consumers get messages twice, or skip some.",
     see="spec 13.3, 21 (21, 23)",
 )
-BATCH_OFFSET_GAP = declare(
+BATCH_OFFSET_GAP = _declare(
     "batch.offset-gap",
     _W,
     "Offsets are missing between two batches of a topic that shows no sign of compaction.",
@@ -106,7 +111,7 @@ BATCH_OFFSET_GAP = declare(
     broker="Reads over it; the next record gets the offset after the last batch.",
     see="spec 1.5, 14, 21 (17)",
 )
-BATCH_COUNT = declare(
+BATCH_COUNT = _declare(
     "batch.count",
     _E,
     "A batch states more records than its offsets have room for, or a negative number.",
@@ -114,7 +119,7 @@ BATCH_COUNT = declare(
     broker="Recovery does not look; consumers stop at it.",
     see="spec 2",
 )
-BATCH_CODEC = declare(
+BATCH_CODEC = _declare(
     "batch.codec",
     _E,
     "A batch names a compression that does not exist.",
@@ -122,14 +127,14 @@ BATCH_CODEC = declare(
     broker="Serves it; consumers fail.",
     see="spec 2, 5",
 )
-BATCH_TIMESTAMP_SPAN = declare(
+BATCH_TIMESTAMP_SPAN = _declare(
     "batch.timestamp-span",
     _N,
     "The timestamps of a batch lie more than 24.8 days apart: client libraries that read the difference as 32 bits get wrong times.",
     "Nothing on the broker; use a client that reads 64 bits.",
     see="spec 3",
 )
-BATCH_FUTURE = declare(
+BATCH_FUTURE = _declare(
     "batch.future-time",
     _W,
     "Records are stamped later than the year 9999: a producer sends microseconds or nanoseconds where milliseconds are meant.",
@@ -138,7 +143,7 @@ BATCH_FUTURE = declare(
     broker="Serves them. Retention by time ends at the segment, and lookups by time lead to it.",
     see="KAFKA-6482",
 )
-BATCH_LEADER_EPOCH = declare(
+BATCH_LEADER_EPOCH = _declare(
     "batch.leader-epoch",
     _E,
     "The leader epoch of a batch is higher than that of batches after it: epochs never go back along a log.",
@@ -146,7 +151,7 @@ BATCH_LEADER_EPOCH = declare(
     broker="After a crash it adds the epoch to its chain, and followers may cut their logs at the wrong place.",
     see="spec 9.3, 13.3",
 )
-BATCH_SEQUENCE = declare(
+BATCH_SEQUENCE = _declare(
     "batch.sequence",
     _W,
     "The sequence numbers of a producer do not follow each other, in a topic without compaction and without other damage here.",
@@ -154,7 +159,7 @@ BATCH_SEQUENCE = declare(
     broker="Accepts what is in the log.",
     see="spec 2, 9.2",
 )
-BATCH_PRODUCER_EPOCH = declare(
+BATCH_PRODUCER_EPOCH = _declare(
     "batch.producer-epoch",
     _W,
     "A batch carries a lower epoch than its producer had before: brokers refuse such batches.",
@@ -162,7 +167,7 @@ BATCH_PRODUCER_EPOCH = declare(
     broker="Accepts what is in the log.",
     see="spec 9.2",
 )
-RECORD_UNREADABLE = declare(
+RECORD_UNREADABLE = _declare(
     "record.unreadable",
     _E,
     "The records of the batch cannot be read as the header states them, though the CRC may match: they were written by a "
@@ -171,7 +176,7 @@ RECORD_UNREADABLE = declare(
     broker="Not noticed when the log is loaded; consumers stop at the batch.",
     see="spec 2, 3, 5",
 )
-RECORD_OFFSET = declare(
+RECORD_OFFSET = _declare(
     "record.offset",
     _E,
     "The offset of a record is not inside its batch, or not above that of the record before it.",
@@ -179,7 +184,7 @@ RECORD_OFFSET = declare(
     broker="Serves it; consumers may skip or repeat records.",
     see="spec 3, 16.3",
 )
-RECORD_MAX_TIMESTAMP = declare(
+RECORD_MAX_TIMESTAMP = _declare(
     "record.max-timestamp",
     _W,
     "The largest timestamp of a batch's records is not the one in its header.",
@@ -187,7 +192,7 @@ RECORD_MAX_TIMESTAMP = declare(
     broker="Believes the header.",
     see="spec 2, 16.3",
 )
-RECORD_CONTROL = declare(
+RECORD_CONTROL = _declare(
     "record.control",
     _E,
     "A control batch holds no control record that can be read.",
@@ -204,6 +209,7 @@ SEGMENT_MISSING = declare(
     "Restore the file from a replica, or from a .deleted or .swap file beside it.",
     broker="Deletes the index files that are left over, and goes on without the offsets.",
     see="spec 13.2",
+    page="emergency/file-deleted",
 )
 SEGMENT_NAME = declare(
     "segment.name",
@@ -213,6 +219,7 @@ SEGMENT_NAME = declare(
     "`repair` gives it the name that its batches prove.",
     broker="Looks for offsets by the names of segments: records are hidden, served twice, or their segment is not loaded.",
     see="spec 1.5, 13.2",
+    page="emergency/file-deleted",
 )
 SEGMENT_EMPTIED = declare(
     "segment.emptied",
@@ -221,16 +228,17 @@ SEGMENT_EMPTIED = declare(
     "Restore the file from a replica.",
     broker="Goes on without the offsets.",
     see="spec 1.5",
+    page="emergency/file-deleted",
 )
 
-DIFF_BATCH = declare(
+DIFF_BATCH = declare_difference(
     "diff.batch",
     Severity.NOTE,
     "The same offsets lie in other batches, and the records that both have are equal: one copy was compressed again, or they were compacted at other times.",
     "Nothing: followers and the cleaner do so. `diff --by queue` leaves it out where no record is missing.",
     see="spec 14",
 )
-DIFF_EPOCH = declare(
+DIFF_EPOCH = declare_difference(
     "diff.epoch",
     Severity.ERROR,
     "Two copies have batches of different leader epochs at the same offsets: their logs have parted.",

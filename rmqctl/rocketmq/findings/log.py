@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rmqctl.findings import Severity, declare
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+_declare = partial(declare, page="emergency/missing-messages")
 
 
-LOG_BAD_RECORD = declare(
+LOG_BAD_RECORD = _declare(
     "log.bad-record",
     _E,
     "Bytes in the middle of the log are no record: the magic, the size or a length inside is wrong. Sound records follow.",
@@ -16,7 +19,7 @@ LOG_BAD_RECORD = declare(
     broker="Recovery that scans this file stops here, cuts the file and deletes all later ones.",
     see="spec 6.2, 6.3, 14.26",
 )
-LOG_BODY_CRC = declare(
+LOG_BODY_CRC = _declare(
     "log.body-crc",
     _E,
     "The body does not match the CRC-32 stored in the record: the body, or the CRC field, was changed after it was written.",
@@ -24,7 +27,7 @@ LOG_BODY_CRC = declare(
     broker="Recovery that scans this file treats the record as the end of the log and drops everything after it.",
     see="spec 2.5, 6.2",
 )
-LOG_PROPERTY_CRC = declare(
+LOG_PROPERTY_CRC = _declare(
     "log.property-crc",
     _E,
     "The record carries a CRC over all its bytes (`__CRC32#`), and it does not match: something in the record was changed.",
@@ -33,7 +36,7 @@ LOG_PROPERTY_CRC = declare(
     fixed_in="5.3.1",
     see="spec 2.7; #8350: 20 odd bytes at the end of properties",
 )
-LOG_CRC_ZERO = declare(
+LOG_CRC_ZERO = _declare(
     "log.crc-zero",
     _N,
     "The property CRC of this record is zero and right. Brokers 5.2.0 to 5.3.1 with forceVerifyPropCRC refuse it.",
@@ -41,7 +44,7 @@ LOG_CRC_ZERO = declare(
     fixed_in="5.3.2",
     see="spec 2.7; #9121",
 )
-LOG_PROPERTIES_LOST = declare(
+LOG_PROPERTIES_LOST = _declare(
     "log.properties-damaged",
     _E,
     "The properties hold bytes no encoder writes (zeros, or text cut inside a pair) while the body is good: the body CRC "
@@ -50,7 +53,7 @@ LOG_PROPERTIES_LOST = declare(
     broker="Accepts the record as it is.",
     see="spec 2.6, 6.2; #7437",
 )
-LOG_PHYSICAL_OFFSET = declare(
+LOG_PHYSICAL_OFFSET = _declare(
     "log.physical-offset",
     _E,
     "A whole record says it lies elsewhere in the log: the field was damaged, or the record belongs to another file that "
@@ -59,7 +62,7 @@ LOG_PHYSICAL_OFFSET = declare(
     broker="Not compared by recovery; dispatch takes the wrong offset over into queues and index.",
     see="spec 2.1, 6.2; #10017: reused file",
 )
-LOG_QUEUE_OFFSET = declare(
+LOG_QUEUE_OFFSET = _declare(
     "log.queue-offset",
     _E,
     "QUEUEOFFSET does not continue its queue: records are missing between, or the field was damaged, or the broker lost "
@@ -68,7 +71,7 @@ LOG_QUEUE_OFFSET = declare(
     broker="Appends the unit at the end of the queue all the same; position and offset then differ.",
     see="spec 2.16, 3.4, 14.25",
 )
-LOG_STORE_TIME = declare(
+LOG_STORE_TIME = _declare(
     "log.store-time",
     _W,
     "The store time is before that of the record in front of it, or zero: the broker's clock was set back, or the field was damaged.",
@@ -76,7 +79,7 @@ LOG_STORE_TIME = declare(
     broker="A first record of a file with store time 0 is passed over when recovery chooses its start.",
     see="spec 6.4, 14.24",
 )
-LOG_FUTURE = declare(
+LOG_FUTURE = _declare(
     "log.future-time",
     _W,
     "Records of a file are stored later than the year 9999: the clock of the broker was wrong.",
@@ -84,7 +87,7 @@ LOG_FUTURE = declare(
     broker="Serves them. A delayed message waits for a time that never comes.",
     see="spec 2.1",
 )
-LOG_BLANK = declare(
+LOG_BLANK = _declare(
     "log.blank",
     _W,
     "The blank record that ends a full file is wrong: its size does not reach the end of the file, or it was destroyed.",
@@ -92,15 +95,16 @@ LOG_BLANK = declare(
     broker="Goes to the next file at any blank, whatever its size; bytes that are no blank end the log.",
     see="spec 2.9",
 )
-LOG_GAP = declare(
+LOG_GAP = _declare(
     "log.gap",
     _E,
     "A file is missing between two files of the log.",
     "Look for the file on other commit log paths or replicas. Units that point into it cannot be served.",
     broker="Starts and only logs it; recovery walks over the hole.",
     see="spec 1.2",
+    page="emergency/file-deleted",
 )
-LOG_FILE_LENGTH = declare(
+LOG_FILE_LENGTH = _declare(
     "log.file-length",
     _E,
     "A file of the log has another length than the others.",
@@ -108,7 +112,7 @@ LOG_FILE_LENGTH = declare(
     broker="From 4.5.1 on refuses to start; an empty last file is deleted from 5.1.3 on.",
     see="spec 1.2",
 )
-LOG_FILE_NAME = declare(
+LOG_FILE_NAME = _declare(
     "log.file-name",
     _E,
     "A name in the log's directory is not a file offset, or not a multiple of the file size.",
@@ -116,7 +120,7 @@ LOG_FILE_NAME = declare(
     broker="A name that is no number stops the broker at load.",
     see="spec 1.2, 14.28",
 )
-LOG_MISSING = declare(
+LOG_MISSING = _declare(
     "log.missing",
     _E,
     "The store has no commit log, or no file in it, while queues, index or checkpoint show that there were messages; or"
@@ -124,8 +128,9 @@ LOG_MISSING = declare(
     "Do not start the broker: without a log it deletes all queues. Mount the disk of the log, or name it (--commitlog).",
     broker="Starts with an empty log and destroys every consume queue.",
     see="spec 6.3, 1",
+    page="emergency/file-deleted",
 )
-LOG_TORN_TAIL = declare(
+LOG_TORN_TAIL = _declare(
     "log.torn-tail",
     _E,
     "The log ends in bytes that are no whole record: the last write did not reach the disk completely.",
@@ -133,7 +138,7 @@ LOG_TORN_TAIL = declare(
     broker="Recovery ends the log in front of it.",
     see="spec 6.2",
 )
-LOG_STALE_TAIL = declare(
+LOG_STALE_TAIL = _declare(
     "log.stale-tail",
     _W,
     "Old records lie after the end of the log: a recovery once cut the log here and left the bytes. They are not part of "
@@ -142,14 +147,14 @@ LOG_STALE_TAIL = declare(
     broker="Overwrites them in time; a stale record that happens to follow the end is taken back into the log.",
     see="spec 6.5, 14.3; #10666",
 )
-LOG_ZERO_FILE = declare(
+LOG_ZERO_FILE = _declare(
     "log.zero-file",
     _N,
     "The file after the last one with data is all zeros: brokers create the next file in advance.",
     "Nothing to do; a clean stop or a recovery deletes it.",
     see="spec 1.1, 14.1",
 )
-LOG_COMPRESSION = declare(
+LOG_COMPRESSION = _declare(
     "log.compression",
     _E,
     "The compressed flag does not fit the body: it cannot be decompressed, or the compression type is unknown.",
@@ -157,7 +162,7 @@ LOG_COMPRESSION = declare(
     broker="Stores and serves it unseen; consumers fail on the message.",
     see="spec 2.3, 2.10",
 )
-LOG_TOPIC = declare(
+LOG_TOPIC = _declare(
     "log.topic",
     _W,
     "The topic in the record has characters or a length that no broker accepts: it was damaged, or written by something else.",
@@ -165,14 +170,14 @@ LOG_TOPIC = declare(
     broker="Creates a queue of that name at dispatch.",
     see="spec 1, 2.2",
 )
-LOG_SIZE = declare(
+LOG_SIZE = _declare(
     "log.size",
     _W,
     "The record is larger than a broker with default settings accepts (maxMessageSize 4 MiB plus 64 KiB).",
     "Fine if maxMessageSize was raised; give --broker-conf to say so.",
     see="spec 2.8, 14.30",
 )
-LOG_PORT = declare(
+LOG_PORT = _declare(
     "log.port",
     _E,
     "The port of a host is none (0 to 65535): no client can decode the record, nor what follows it in an answer.",
@@ -180,7 +185,7 @@ LOG_PORT = declare(
     broker="Stores and serves it; MessageDecoder.decode gives nothing, and a client drops the rest of the answer.",
     see="spec 2.5",
 )
-LOG_EMPTY_BODY = declare(
+LOG_EMPTY_BODY = _declare(
     "log.empty-body",
     _N,
     "A message without a body. Push consumers before 5.3.2 fail on it and get nothing more of its queue, nor what comes with it.",
@@ -188,7 +193,7 @@ LOG_EMPTY_BODY = declare(
     broker="Stores and serves it; the client throws a NullPointerException in ProcessQueue.putMessage.",
     see="apache/rocketmq#2102",
 )
-LOG_V2 = declare(
+LOG_V2 = _declare(
     "log.v2-record",
     _N,
     "The record has the V2 layout (two-byte topic length), which brokers before 5.1.0 cannot read.",
@@ -196,7 +201,7 @@ LOG_V2 = declare(
     broker="Before 5.1.0 recovery stops here as at damage.",
     see="spec 2.2, 14.9",
 )
-LOG_DLEDGER_ENTRY = declare(
+LOG_DLEDGER_ENTRY = _declare(
     "log.dledger-entry",
     _E,
     "A DLedger entry header does not fit its place: index, position or size is not what the chain demands.",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rmqctl.findings import Severity, declare
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+_declare_lost = partial(declare, page="emergency/file-deleted")
 
 
 CHECKPOINT_ZERO = declare(
@@ -22,6 +25,7 @@ CHECKPOINT_AHEAD = declare(
     "Zero the checkpoint, so that recovery scans everything.",
     broker="Chooses a recovery start after messages that were not dispatched.",
     see="spec 5, 6.4; #7233, #10073",
+    page="emergency/copied-while-running",
 )
 CHECKPOINT_BEHIND = declare(
     "checkpoint.behind",
@@ -37,6 +41,7 @@ CHECKPOINT_MISSING = declare(
     "Nothing to do before a start: brokers create it and scan the whole log.",
     broker="Reads it as all zero.",
     see="spec 5",
+    page="emergency/file-deleted",
 )
 CHECKPOINT_LENGTH = declare(
     "checkpoint.length",
@@ -70,7 +75,7 @@ STORE_RUNNING = declare(
     see="spec 12",
 )
 
-CONFIG_UNREADABLE = declare(
+CONFIG_UNREADABLE = _declare_lost(
     "config.unreadable",
     _E,
     "A configuration file cannot be read as JSON, and its .bak does not help either.",
@@ -78,7 +83,7 @@ CONFIG_UNREADABLE = declare(
     broker="Falls back to the .bak; if that fails too the broker does not start, or starts without the data (4.9.8 topics.json).",
     see="spec 9.1",
 )
-CONFIG_NO_TOPICS = declare(
+CONFIG_NO_TOPICS = _declare_lost(
     "config.no-topics",
     _E,
     "There is neither topics.json nor its .bak, but there are messages of topics that only it makes known.",
@@ -86,7 +91,7 @@ CONFIG_NO_TOPICS = declare(
     broker="Starts without the topics and answers TOPIC_NOT_EXIST to their consumers; 5.x does not start where one has batch queues.",
     see="spec 9.1",
 )
-CONFIG_FALLBACK = declare(
+CONFIG_FALLBACK = _declare_lost(
     "config.fallback",
     _W,
     "A configuration file cannot be read, but its .bak is good: the broker will use the older content.",
@@ -94,7 +99,7 @@ CONFIG_FALLBACK = declare(
     broker="Loads the .bak.",
     see="spec 9.1",
 )
-CONFIG_BACKUP = declare(
+CONFIG_BACKUP = _declare_lost(
     "config.backup",
     _W,
     "The .bak of a configuration file cannot be loaded, while the file itself is good.",
@@ -102,7 +107,7 @@ CONFIG_BACKUP = declare(
     broker="From 5.1.0 on writes the file in place: a crash in the middle then leaves neither.",
     see="spec 9.1",
 )
-CONFIG_CONSUMER_OFFSET = declare(
+CONFIG_CONSUMER_OFFSET = _declare_lost(
     "config.consumer-offset",
     _W,
     "A consumer group's offset is negative, or beyond the end of its queue: after a cut of the log it waits for messages "
@@ -112,7 +117,7 @@ CONFIG_CONSUMER_OFFSET = declare(
     broker="Corrects it at the next pull, which can skip or repeat messages.",
     see="spec 9.2",
 )
-CONFIG_DELAY_OFFSET = declare(
+CONFIG_DELAY_OFFSET = _declare_lost(
     "config.delay-offset",
     _W,
     "The progress of a delay level is outside its queue.",
@@ -120,7 +125,7 @@ CONFIG_DELAY_OFFSET = declare(
     fixed_in="4.9.2",
     see="spec 6.1, 9.2",
 )
-CONFIG_UNKNOWN_TOPIC = declare(
+CONFIG_UNKNOWN_TOPIC = _declare_lost(
     "config.unknown-topic",
     _N,
     "A consumer group has an offset for a topic that the store does not know.",
@@ -128,7 +133,7 @@ CONFIG_UNKNOWN_TOPIC = declare(
     see="spec 9.2",
 )
 
-DATABASE_ROW = declare(
+DATABASE_ROW = _declare_lost(
     "database.row",
     _W,
     "A row of a RocksDB database fits none of the formats that brokers write there.",
@@ -136,7 +141,7 @@ DATABASE_ROW = declare(
     broker="Leaves the row out, or fails on it when it comes to it.",
     see="spec 10, A2 to A6",
 )
-DATABASE_UNREADABLE = declare(
+DATABASE_UNREADABLE = _declare_lost(
     "database.unreadable",
     _E,
     "A RocksDB database cannot be opened or read: files of it are damaged or missing.",
@@ -144,7 +149,7 @@ DATABASE_UNREADABLE = declare(
     broker="Does not start; only without rocksdbstore/ it does, and answers nothing from it. Where CURRENT is gone, the second start makes an empty database and deletes the tables, without a write-ahead log the first one does.",
     see="spec A1, A5, A6",
 )
-DATABASE_TWO_PLACES = declare(
+DATABASE_TWO_PLACES = _declare_lost(
     "database.two-places",
     _E,
     "Two directories hold a database of queues, of which a broker uses one.",
@@ -152,7 +157,7 @@ DATABASE_TWO_PLACES = declare(
     broker="Does not start (maybe incompatible config).",
     see="spec A4.1",
 )
-DATABASE_REACH = declare(
+DATABASE_REACH = _declare_lost(
     "database.reach",
     _W,
     "The checkpoint of a database, or the row that names the end of a queue, does not agree with rows and log.",
@@ -160,7 +165,7 @@ DATABASE_REACH = declare(
     broker="Starts dispatch at the checkpoint; what lies in front of it gets no rows.",
     see="spec A4.1, A4.3",
 )
-DATABASE_TWIN = declare(
+DATABASE_TWIN = _declare_lost(
     "database.twin",
     _W,
     "Units of a queue in RocksDB are others than those of its files, though a broker writes both.",
@@ -168,7 +173,7 @@ DATABASE_TWIN = declare(
     broker="Reads the files (combineCQPreferCQType).",
     see="spec A4.2",
 )
-DATABASE_WRONG_ROW = declare(
+DATABASE_WRONG_ROW = _declare_lost(
     "database.wrong-row",
     _W,
     "A row of a database leads to no record that it fits.",
@@ -176,7 +181,7 @@ DATABASE_WRONG_ROW = declare(
     broker="Reads what lies there and drops it where topic or key differ.",
     see="spec A5, A6",
 )
-DATABASE_MISSING_ROWS = declare(
+DATABASE_MISSING_ROWS = _declare_lost(
     "database.missing-rows",
     _W,
     "Records of the log lack their rows in RocksDB: queries by key do not find them, timers are not delivered, transactions are not checked.",
@@ -184,7 +189,7 @@ DATABASE_MISSING_ROWS = declare(
     broker="Dispatches again only what lies after the mark of the index, of timers or of half messages.",
     see="spec A5",
 )
-DATABASE_LAST_OFFSETS = declare(
+DATABASE_LAST_OFFSETS = _declare_lost(
     "database.last-offsets",
     Severity.NOTE,
     "The consumer offsets of the last seconds before the stop may not be stored: brokers of 5.5.0 with one database for all configuration (useSingleRocksDBForAllConfigs) close it before they store them.",
@@ -192,7 +197,7 @@ DATABASE_LAST_OFFSETS = declare(
     broker="Says 'has been stopped, persist fail' in its log, and stops cleanly.",
     see="spec A2.5",
 )
-DATABASE_UNCLEAN_STOP = declare(
+DATABASE_UNCLEAN_STOP = _declare_lost(
     "database.unclean-stop",
     Severity.NOTE,
     "The broker was stopped in order, by SIGTERM, and yet left abort and unfinished queues: with persistConsumerOffsetIncrementally and one database for all configuration the stop of 5.5.0 fails half way. The database of configuration is closed and whole.",
@@ -215,6 +220,7 @@ FILE_EMPTY = declare(
     broker="Before 5.1.3 an empty last file stops the broker.",
     fixed_in="5.1.3",
     see="spec 1.2; #10108",
+    page="emergency/disk-full",
 )
 FILE_UNREADABLE = declare(
     "file.unreadable",
@@ -229,6 +235,7 @@ TIMER_CHECK = declare(
     "Delete config/timercheck together with timerlog/ and timerwheel on a stopped store: brokers make them again.",
     broker="Leaves timer messages out that lie after these numbers, or waits until the time has come.",
     see="spec 11.3, 11.4; #7480",
+    page="emergency/missing-messages",
 )
 TIMER_LOG = declare(
     "timer.log",
@@ -241,4 +248,5 @@ TIMER_LOG = declare(
     broker="Recovery cuts the timer log at the first bad unit. A unit for a lost message is passed over, until another "
     "message lies in the place: the broker reads that, fails on it, and delivers no timer message any more.",
     see="spec 11.4; #10668: references beyond a cut log",
+    page="emergency/missing-messages",
 )
