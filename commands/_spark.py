@@ -21,7 +21,7 @@ from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from commands._progress import Advance
-    from rmqctl.fleet import Elsewhere, Opened
+    from rmqctl.fleet_answers import Elsewhere, Opened
     from rmqctl.inventory import Member
     from rmqctl.pipeline import Cluster
     from rmqctl.pipeline.cluster import SparkSession

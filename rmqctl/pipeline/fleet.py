@@ -26,7 +26,8 @@ from rmqctl.answer import Answer
 from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.files.remote import is_url
 from rmqctl.filters import Filters
-from rmqctl.fleet import Opened, Pair, one_of_several, opened_together, paired, reply_of
+from rmqctl.fleet import Pair, one_of_several, opened_together, paired
+from rmqctl.fleet_answers import Opened, reply_of
 from rmqctl.fleet_tables import FleetTables, Listed, joined
 from rmqctl.inventory import Member, is_several, members_of
 from rmqctl.parallel import note, taken
