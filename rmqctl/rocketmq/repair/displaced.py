@@ -43,6 +43,7 @@ from rmqctl.rocketmq.repair.queue_references import (
     QueueReference,
     QueueReferences,
     Range,
+    messages_of,
     place_of,
     references_into,
 )
@@ -298,15 +299,21 @@ class Whereabouts:
         """Those that go home, one for each place: what units bear out goes first."""
         bodies = dict(self._bodies())
         fits: list[tuple[bool, Displaced]] = []
+        open_ones, claimed = dict[int, Displaced](), list[Displaced]()
         for one in found:
             gap = self._range_of(one, free, bodies)
             if gap is None:
                 continue
             fields = decode_record(one.raw)[0]
             place = place_of(fields)
-            is_claimed = any(c.place == place for c in self.claims.at(one.home))
-            if is_claimed or self._is_borne_out(fields, place, one, gap):
-                fits.append((not is_claimed, one))
+            if any(c.place == place for c in self.claims.at(one.home)):
+                claimed.append(one)
+            elif self._is_borne_out(fields, place, one, gap):
+                fits.append((True, one))
+            elif one.lies_at >= 0:
+                open_ones[one.lies_at] = one
+        fits += [(False, one) for one in claimed] + [(True, one) for one in _moved_with(claimed, open_ones)]
+        fits += [(True, one) for gap in free if gap.is_tail for one in self._going_on(open_ones, gap)]
         kept: list[Displaced] = []
         for _, one in sorted(fits, key=lambda item: (item[0], item[1].home, item[1].lies_at)):
             at = bisect_left(kept, one.home, key=lambda other: other.home)
@@ -336,6 +343,33 @@ class Whereabouts:
         is_queued = fields["sys_flag"] & TRANSACTION not in UNQUEUED
         is_known = is_queued and place[:2] in self.damage.order.runs
         return self._is_due(place, one.home) if is_known else not gap.is_tail
+
+    def _going_on(self, others: Mapping[int, Displaced], tail: LogGap) -> Iterator[Displaced]:
+        """Yield records without a unit that belong after the end of the log: runs of those that have moved alike.
+
+        Each queue must go on where the log, or the run in front, ends it, but for as many messages as had room before.
+
+        Args:
+            others: by physical offset.
+        """
+        end, due = tail.begin, {key: run.next for key, run in self.damage.order.runs.items()}
+        for moved in sorted(_moved_alike(others), key=lambda moved: moved[0].home):
+            room, following, queued = (moved[0].home - end) // SMALLEST, dict[Key, int](), 0
+            for fields in (decode_record(one.raw)[0] for one in moved):
+                if not self._is_timely(fields["store_timestamp"], tail, tail.limit):
+                    room = -1
+                elif fields["sys_flag"] & TRANSACTION not in UNQUEUED:
+                    topic, queue_id, offset = place_of(fields)
+                    lacking = offset - following.get(key := (topic, queue_id), due.get(key, 0))
+                    room = -1 if lacking < 0 or (key in following and lacking) else room - lacking
+                    following[key] = offset + messages_of(fields)
+                    queued += 1
+                if room < 0:
+                    break
+            if room >= 0 and queued > 1 and moved[-1].end <= tail.limit:
+                yield from moved
+                end = moved[-1].end
+                due.update(following)
 
     def _step(self, file: str, moved: list[Displaced]) -> Step:
         places = ((one.home, self.log.read(one.home, len(one.raw)), one.raw) for one in moved)
@@ -456,6 +490,42 @@ class Whereabouts:
             if gap.begin <= one.home < gap.limit or gap.begin <= one.lies_at < gap.limit:
                 return gap.finding.kind.id
         return LOG_BODY_CRC.id
+
+
+def _moved_alike(others: Mapping[int, Displaced]) -> Iterator[list[Displaced]]:
+    """Yield runs of records that touch each other and lie as far from home as each other, ascending.
+
+    Args:
+        others: by physical offset.
+    """
+    seen = set[int]()
+    for at, one in sorted(others.items()):
+        run, beside = list[Displaced](), one if at not in seen else None
+        while beside is not None:
+            run.append(beside)
+            end, home = beside.lies_at + len(beside.raw), beside.end
+            beside = others.get(end) if end not in seen else None
+            beside = beside if beside is not None and beside.home == home else None
+        seen.update(one.lies_at for one in run)
+        if run:
+            yield run
+
+
+def _moved_with(proven: Iterable[Displaced], others: dict[int, Displaced]) -> Iterator[Displaced]:
+    """Yield those of other records that touch proven ones, one through the other, and lie as far from home as they do.
+
+    Args:
+        others: by physical offset; taken out as they are found.
+    """
+    ends = {at + len(one.raw): at for at, one in others.items()}
+    waiting = list(proven)
+    while waiting:
+        one = waiting.pop()
+        for at in (one.lies_at + len(one.raw), ends.get(one.lies_at, -1)):
+            beside = others.get(at)
+            if beside is not None and beside.home - at == one.home - one.lies_at:
+                waiting.append(others.pop(at))
+                yield beside
 
 
 def _is_covered(at: int, size: int, units: Iterable[QueueReference]) -> bool:

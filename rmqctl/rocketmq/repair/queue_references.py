@@ -30,10 +30,18 @@ Place = tuple[str, int, int]
 
 def place_of(fields: Mapping[str, Any]) -> Place:
     """Topic, queue and queue offset of a record, as it says them; of an inner batch the offset of its first message."""
-    offset = fields["queue_offset"]
+    return fields["topic"].decode("utf-8", "surrogateescape"), fields["queue_id"], _span(fields)[0]
+
+
+def messages_of(fields: Mapping[str, Any]) -> int:
+    """How many messages a record has: 1, or those of an inner batch."""
+    return _span(fields)[1]
+
+
+def _span(fields: Mapping[str, Any]) -> tuple[int, int]:
     if fields["sys_flag"] & SysFlag.INNER_BATCH:
-        offset = inner_batch(dict(split_properties(fields["properties"])), offset)[0]
-    return fields["topic"].decode("utf-8", "surrogateescape"), fields["queue_id"], offset
+        return inner_batch(dict(split_properties(fields["properties"])), fields["queue_offset"])
+    return fields["queue_offset"], 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,36 @@ def test_records_that_moved_come_back(base: str, seed: int, kind: str, tmp_path:
         spans = [slice(t["pos"], t["pos"] + t["storeSize"]) for t in records]
         lost += sum(content[span] != was[span] for span in spans)
     assert lost <= 4
+
+
+@pytest.mark.parametrize("lost", ["LabOrders/2", ""])
+@pytest.mark.parametrize("shift", [1, 20, -4])
+def test_records_that_moved_in_the_last_file_come_back_though_queues_are_lost(
+    shift: int, lost: str, tmp_path: Path
+) -> None:
+    """Units lead to those beside them, or to none; each queue goes on at the end of the log."""
+    root, name = golden.unpack("4.9.8-clean", tmp_path), f"commitlog/{3 * 131072:020d}"
+    content = (root / name).read_bytes()
+    at = 36_093  # in the middle of a record
+    moved = content[:at] + b"\7" * shift + content[at - min(shift, 0) :]
+    (root / name).write_bytes(moved.ljust(len(content), b"\0")[: len(content)])
+    shutil.rmtree(root / "consumequeue" / lost)
+    store = open_store_at(str(root))
+    built = tmp_path / "built"
+    built.mkdir()
+    repair = plan_repair(store, RepairOptions(), built)
+    after = overlaid(store, repair.plan.edits)
+    assert refusals(repair, after) == []
+    assert not [name for step in repair.plan.steps for name in step.gives_up]
+    source = after.log_files[3].open()
+    now = source.read_at(0, len(content))
+    source.close()
+    spans = [
+        slice(t["pos"], t["pos"] + t["storeSize"]) for t in golden.truth("4.9.8-clean")
+        if t["kind"] == "msg" and t["file"].endswith(Path(name).name)
+    ]  # fmt: skip
+    gone = [span for span in spans if now[span] != content[span]]
+    assert [span.start < at < span.stop for span in gone] == [True]
 
 
 def test_headers_that_claim_much_are_not_read_again_and_again() -> None:
