@@ -101,6 +101,15 @@ BATCH_OFFSET_ORDER = _declare(
     broker="Does not notice it, except at index points; consumers get messages twice, or skip some.",
     see="spec 13.3, 21 (21, 23)",
 )
+BATCH_WRAPPER = _declare(
+    "batch.wrapper-offset",
+    _E,
+    "A compressed message of magic 0 has another offset than the last message inside, whose own the CRC covers.",
+    "`rmqctl repair` puts the offset of the last one inside back.",
+    broker="Goes by the offset outside: lookups pass over messages inside that are above it, the log ends with it, and what "
+    "is appended gets the one after it.",
+    see="spec 6",
+)
 BATCH_OFFSET_GAP = _declare(
     "batch.offset-gap",
     _W,

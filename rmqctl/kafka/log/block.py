@@ -205,7 +205,7 @@ class Block:
         """Return a field of messages of magic 0 and 1; what stands in rows of magic 2 means nothing."""
         match name:
             case "base_offset" | "records_count":
-                found = self._inner_range[name == "records_count"]
+                found = self._inner_range[2 if name == "records_count" else 0]
             case "batch_length" | "crc" | "magic" | "attributes":
                 found = self._frames[_OLD_NAMES.get(name, name)].astype(np.int64)
             case "base_timestamp" | "max_timestamp":
@@ -216,18 +216,29 @@ class Block:
                 found = np.full(len(self), -1, np.int64)
         return found & _OLD_ATTRIBUTES if name == "attributes" else found
 
+    @property
+    def proven_last(self) -> Ints:
+        """Last offset of each batch, of wrappers of magic 0 that which the last message inside states, shape (n,).
+
+        The CRC covers what is inside, not the offset of the wrapper, which is the one that brokers go by.
+        """
+        found = self["last_offset"]
+        wrapped = (self.magic == 0) & (self["codec"] != 0) & self.crc_ok
+        return np.where(wrapped, self._inner_range[1], found) if wrapped.any() else found
+
     @cached_property
-    def _inner_range(self) -> tuple[Ints, Ints]:
-        """First offset and number of the messages inside each message; a wrapper that cannot be read has -1 of them."""
+    def _inner_range(self) -> tuple[Ints, Ints, Ints]:
+        """First and last offset and number of the messages inside each message; -1 of them where it cannot be read."""
         first, count = self.frame_offset, np.ones(len(self), np.int64)
+        last = first.copy()
         for row in np.flatnonzero(self.is_legacy & (self["codec"] != 0)).tolist():
             raw = self.raw(row)
             try:
                 inner = unwrap(raw, read_message(raw, 0, len(raw)))
-                first[row], count[row] = inner.first, len(inner)
+                first[row], last[row], count[row] = inner.first, inner.last, len(inner)
             except DecodeError:
                 count[row] = -1
-        return first, count
+        return first, last, count
 
     def _legacy_timestamp(self) -> Ints:
         found, dated = np.full(len(self), -1, np.int64), np.flatnonzero(self.magic == 1)

@@ -82,12 +82,13 @@ class InnerMessages:
 
     Attributes:
         data: their bytes, decompressed.
-        first: offset of the first.
+        first, last: offsets of the first and of the last.
     """
 
     wrapper: Message
     data: Buffer
     first: int
+    last: int
     _count: int
     _base: int
 
@@ -120,7 +121,17 @@ def unwrap(data: Buffer, wrapper: Message, limit: int = INFLATE_LIMIT) -> InnerM
     if not count:
         raise DecodeError("a compressed message without messages inside")
     base = _base_offset(wrapper, last)
-    return InnerMessages(wrapper, inflated, first + base, count, base)
+    return InnerMessages(wrapper, inflated, first + base, last + base, count, base)
+
+
+def offsets_inside(raw: bytes) -> tuple[int, int] | None:
+    """Return the first and the last offset that the messages in a wrapper of magic 0 state; None for other bytes."""
+    try:
+        message = read_message(raw, 0, len(raw))
+        inside = unwrap(raw, message) if message.magic == 0 and message.codec else None
+    except DecodeError:
+        return None
+    return None if inside is None else (inside.first, inside.last)
 
 
 def _framed(data: Buffer) -> Iterator[Message]:

@@ -32,6 +32,7 @@ from formats.kafka.record_batch import (
 from rmqctl.kafka.directory.directory import Partition
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
 from rmqctl.kafka.log.block import INT_MAX
+from rmqctl.kafka.log.legacy import offsets_inside
 from rmqctl.kafka.log.records import records_in
 from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.repair.log import Filling, LogMender
@@ -210,6 +211,12 @@ class Healer:
             return None
         low = max(base, before.last_offset + 1) if before is not None else base
         was = int.from_bytes(raw[:LENGTH_AT], "big", signed=True)
+        inside = offsets_inside(raw)
+        if inside is not None and inside[1] != was:
+            if inside[0] < low or (after is not None and inside[1] >= after.base_offset):
+                return None
+            why = "the CRC matches, and covers the offset of the last message inside"
+            return Healed(_at_offset(raw, inside[1]), f"offset {was} -> {inside[1]}", why)
         if after is None and self.compacted:
             return None
         fits = messages_near(raw, low, None if after is None else after.base_offset - 1)
@@ -219,7 +226,7 @@ class Healer:
             f"of the offsets {low} to {after.base_offset - 1}" if after is not None else f"of those that begin at {low}"
         )
         why = f"the CRC matches; {room} only this is one bit from {was}"
-        return Healed(fits[0].to_bytes(LENGTH_AT, "big") + raw[LENGTH_AT:], f"offset {was} -> {fits[0]}", why)
+        return Healed(_at_offset(raw, fits[0]), f"offset {was} -> {fits[0]}", why)
 
     def _goes_on(self, healed: bytes, damage: Damage) -> bool:
         """Whether the sequence numbers of a batch are those that its producer had reached there."""
@@ -353,12 +360,16 @@ def messages_near(raw: bytes, low: int, high: int | None) -> list[int]:
     was, found = int.from_bytes(raw[:LENGTH_AT], "big", signed=True), list[int]()
     for offset in a_bit_off(was, low, INT64_MAX if high is None else high):
         try:
-            inside = [one.offset for one in records_of_batch(offset.to_bytes(LENGTH_AT, "big") + raw[LENGTH_AT:])]
+            inside = [one.offset for one in records_of_batch(_at_offset(raw, offset))]
         except DecodeError:
             continue
         if inside and inside[-1] == offset and (inside[0] >= low if high is not None else inside[0] == low):
             found.append(offset)
     return found
+
+
+def _at_offset(raw: bytes, offset: int) -> bytes:
+    return offset.to_bytes(LENGTH_AT, "big") + raw[LENGTH_AT:]
 
 
 def bodies(raw: bytes, most: int) -> Iterator[tuple[int, int]]:

@@ -23,6 +23,7 @@ from rmqctl.kafka.directory.directory import Segment
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.loading.producers import marker_of
+from rmqctl.kafka.log.legacy import offsets_inside
 from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.repair.heal import messages_near, stored_epochs
 from rmqctl.kafka.repair.names import is_held, is_told
@@ -145,13 +146,16 @@ class Proofs:
     def _offset_fits(self, record: WholeRecord, old: bytes, new: bytes, place: tuple[str, int]) -> bool:
         """Whether the offset of a message of magic 0 or 1 had to become another, and only this one is a bit off.
 
-        It is that of the last message inside.
+        It is that of the last message inside; of those inside magic 0 states each under the CRC.
         """
         was, size, *_ = _FRAME.unpack_from(old)
         offset, now_size, *_ = _FRAME.unpack_from(new)
         home, (before, after) = self.after.home(record.queue), self._around(record)
         if was == offset:
             return True  # the length or the CRC
+        inside = offsets_inside(old)
+        if inside is not None and inside[1] != was:
+            return size == now_size and inside[1] == offset
         if size != now_size or (after is None and home.is_thinned):
             return False
         low = home.columns.value("last_offset", before) + 1 if before is not None else 0

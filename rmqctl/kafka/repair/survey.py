@@ -30,6 +30,7 @@ from rmqctl.kafka.findings.log import (
     BATCH_ROOM,
     BATCH_SIZE,
     BATCH_TORN_TAIL,
+    BATCH_WRAPPER,
     BATCH_ZERO_END,
     BATCH_ZEROS,
     SEGMENT_EMPTIED,
@@ -43,8 +44,8 @@ from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.repair.columns import Chunk, Columns
 from rmqctl.kafka.verify.splits import Headers, headers_of
 
-HEADER_KINDS = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_MAGIC})
-"""What neighbours say of a batch whose CRC is right."""
+HEADER_KINDS = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_MAGIC, BATCH_WRAPPER})
+"""What neighbours, or messages inside, say of a batch whose CRC is right."""
 _OUT_OF_ORDER = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET})
 LOG_KINDS = HEADER_KINDS | {
     BATCH_CRC, BATCH_SIZE, BATCH_ZEROS, BATCH_CUT, BATCH_LENGTH, BATCH_ROOM,
@@ -190,11 +191,14 @@ class Survey:
     ) -> Iterator[Chunk]:
         places = [at for (name, at), found in blamed.items() if name == file.name and found.kind not in _OUT_OF_ORDER]
         sound = headers.crc_ok & ~np.isin(headers.position, places)
+        sound[[*headers.wrappers]] = False
         for row in np.flatnonzero(~sound).tolist():
             at, whole = int(headers.position[row]), bool(headers.crc_ok[row])
             finding = blamed.get((file.name, at)) if whole else None
             kind = BATCH_CRC if finding is None else finding.kind
             text = "its CRC does not match" if finding is None else finding.message
+            if row in headers.wrappers:
+                kind, text = BATCH_WRAPPER, f"the last message inside has offset {headers.wrappers[row]}"
             batch = _batch(number, headers, row)
             self.damages.append(Damage(number, at, batch.end, kind, text, batch, frame_ok=whole))
         for gap in headers.gaps:

@@ -30,7 +30,9 @@ from rmqctl.kafka.log.scan import Extent, scan_inside
 from rmqctl.kafka.recovery.losses import kept_of
 from rmqctl.kafka.state.partition_state import PartitionLog
 
-_COLUMNS = ("file", "position", "size", "base", "last", "epoch", "crc", "count", "magic", "producer", "control")
+_COLUMNS = (
+    "file", "position", "size", "base", "last", "epoch", "crc", "count", "magic", "producer", "control", "stored_base",
+)  # fmt: skip
 _MOST_RUNS = 4096
 _NO_OFFSET = (1 << 63) - 1
 """No record can have it, for the log would end after it."""
@@ -43,7 +45,8 @@ class Batches:
     Attributes:
         file: number of the file.
         position, size: bytes.
-        base, last: offsets, as they count; ``stored_base`` and ``stored_epoch`` as they stand in the file.
+        base, last: offsets, as they count; ``stored_base`` and ``stored_epoch`` as they stand in the file, of messages
+            of magic 0 and 1 the base that goes with the offset there.
         epoch: -1 for none, and for messages of magic 0 and 1.
         crc: as stored; with the offsets it sets batches apart.
         count: records.
@@ -276,7 +279,7 @@ def copy_of_files(
     rows = np.concatenate(parts, axis=1)
     rows = rows[:, np.lexsort((rows[1], rows[0]))]  # those inside of torn ones came after the others of their window
     columns = dict(zip(_COLUMNS, rows, strict=True))
-    batches = Batches(**columns, stored_base=columns["base"], stored_epoch=columns["epoch"])
+    batches = Batches(**columns, stored_epoch=columns["epoch"])
     found = Copy(name, files, batches, damage)
     _put_in_order(found)
     _settle_epochs(found, partition)
@@ -308,8 +311,10 @@ def _damage(file: LogFile, block: Block, *, is_last: bool, growing: bool) -> Ite
 
 def _columns(block: Block, file: int) -> Ints:
     columns = [np.full(len(block), file, np.int64), block.position, block.size]
-    columns += [block[n] for n in ("base_offset", "last_offset", "partition_leader_epoch", "crc", "records_count")]
+    base, last = block["base_offset"], block.proven_last
+    columns += [base, last, *(block[n] for n in ("partition_leader_epoch", "crc", "records_count"))]
     columns += [block.magic, block["producer_id"], block.flag(Attributes.CONTROL).astype(np.int64)]
+    columns.append(base + block["last_offset"] - last)  # what stands in the file is the last one of old messages
     return np.stack(columns) if len(block) else np.zeros((len(columns), 0), np.int64)
 
 

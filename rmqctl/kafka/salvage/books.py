@@ -53,8 +53,9 @@ class _Spans:
         parts = [np.zeros((6, 0), np.int64)]
         for number, file in files:
             for block in _whole(file):
-                names = ("base_offset", "last_offset", "partition_leader_epoch", "crc")
-                parts.append(np.stack([*(block[n] for n in names), np.full(len(block), number), block.position]))
+                offsets, names = (block["base_offset"], block.proven_last), ("partition_leader_epoch", "crc")
+                named = (block[name] for name in names)
+                parts.append(np.stack([*offsets, *named, np.full(len(block), number), block.position]))
         every = np.concatenate(parts, axis=1)
         return cls(*every[:, np.argsort(every[0], kind="stable")])
 
@@ -148,7 +149,7 @@ class SalvageLedger:
         for number, file in enumerate(files):
             for block in through(file, _whole(file.log)):
                 identity = np.full(len(block), file.partition, np.uint64)
-                span = block["last_offset"] - block["base_offset"]
+                span = block.proven_last - block["base_offset"]
                 for word in (block["crc"], block.size, span, block["max_timestamp"]):
                     identity = (identity ^ word.astype(np.uint64)) * _ODD
                     identity ^= identity >> _SHIFT

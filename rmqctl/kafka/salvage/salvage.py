@@ -25,7 +25,7 @@ from formats.kafka.checkpoint import (
     format_offsets,
 )
 from formats.kafka.directory_files import CLEAN_SHUTDOWN, PARTITION_METADATA
-from formats.kafka.record_batch import BatchFrame
+from formats.kafka.record_batch import LENGTH_AT, BatchFrame
 from formats.layout import plan_of
 from rmqctl.answer import Advance
 from rmqctl.errors import Refused, TooDamaged, Unbalanced
@@ -45,6 +45,7 @@ from rmqctl.kafka.engine.cluster_files import (
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.log.block import INT_MAX
+from rmqctl.kafka.log.legacy import offsets_inside
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.replication.copies import Batches
 from rmqctl.kafka.replication.union import Union
@@ -486,8 +487,10 @@ class _Sources:
 
 
 def _mended(data: bytes, batches: Batches, row: int) -> bytes:
-    """Return a batch with its base offset and leader epoch as they count; no CRC covers them."""
+    """Return a batch with its offset and leader epoch as they count; no CRC covers them."""
     if batches.magic[row] < 2:
-        return data
+        inside = offsets_inside(data)
+        last = int(batches.last[row]) if inside is None else inside[1]
+        return last.to_bytes(LENGTH_AT, "big") + data[LENGTH_AT:]
     _, size, _, magic = _FRAME.unpack_from(data)
     return _FRAME.pack(int(batches.base[row]), size, int(batches.epoch[row]), magic) + data[_FRAME.size :]

@@ -135,6 +135,9 @@ class LogCheck:
             self.segments.append(SegmentFacts(segment))
         facts = self.segments[-1]
         yield from headers.findings
+        if headers.wrappers:
+            facts.damaged = self.damaged = True
+            headers = headers.proven
         yield from self._gaps(segment.log, headers.gaps, facts)
         if not headers.crc_ok.all():
             facts.damaged = self.damaged = True

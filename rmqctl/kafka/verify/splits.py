@@ -7,7 +7,7 @@ batches is judged from the headers, in the order of the log, by one process.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from rmqctl.kafka.findings.log import (
     BATCH_CODEC,
     BATCH_COUNT,
     BATCH_TIMESTAMP_SPAN,
+    BATCH_WRAPPER,
     RECORD_CONTROL,
     RECORD_MAX_TIMESTAMP,
     RECORD_OFFSET,
@@ -82,6 +83,7 @@ class Headers:
         position, size, magic: of each batch, bytes and as stored, shape (n,).
         crc_ok: shape (n,).
         markers: what the marker of a batch says, by its row; batches that are no marker are left out.
+        wrappers: of compressed messages of magic 0 with a wrong offset the right one, by row.
         gaps: what else was met, positions in the file.
         findings: what is wrong inside batches.
     """
@@ -94,6 +96,7 @@ class Headers:
     markers: dict[int, Marker] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    wrappers: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.position)
@@ -105,7 +108,8 @@ class Headers:
         """Be sent small: of a column that says the same of all batches one value."""
         columns = [*self.columns.values(), self.position, self.size, self.magic, self.crc_ok]
         sent = [column[:1] if len(column) and (column == column[0]).all() else column for column in columns]
-        return _received, (len(self), tuple(self.columns), sent, self.markers, self.gaps, self.findings)
+        others = self.markers, self.gaps, self.findings, self.wrappers
+        return _received, (len(self), tuple(self.columns), sent, *others)
 
     @property
     def has_legacy(self) -> bool:
@@ -116,6 +120,15 @@ class Headers:
         """Return the batches of an index or boolean array, without what else was met."""
         columns = {name: column[keep] for name, column in self.columns.items()}
         return Headers(columns, self.position[keep], self.size[keep], self.magic[keep], self.crc_ok[keep])
+
+    @property
+    def proven(self) -> Headers:
+        """These, with the last offsets that the messages inside of wrappers prove."""
+        if not self.wrappers:
+            return self
+        last = self["last_offset"].copy()
+        last[[*self.wrappers]] = [*self.wrappers.values()]
+        return replace(self, columns=self.columns | {"last_offset": last})
 
     def flag(self, bit: Attributes) -> Flags:
         """Which batches have a bit of their attributes set."""
@@ -129,12 +142,13 @@ def _received(
     markers: dict[int, Marker],
     gaps: list[Gap],
     findings: list[Finding],
+    wrappers: dict[int, int],
 ) -> Headers:
     """Headers that another process sent, with arrays of their own."""
     columns = [np.full(count, c[0], c.dtype) if len(c) == 1 else c.copy() for c in sent]
     position, size, magic, crc_ok = columns[len(names) :]
     by_name = dict(zip(names, columns, strict=False))
-    return Headers(by_name, position, size, magic, crc_ok, markers, gaps, findings)
+    return Headers(by_name, position, size, magic, crc_ok, markers, gaps, findings, wrappers)
 
 
 def splits_of(file: LogFile, *, records: bool, split_size: int = SPLIT_SIZE) -> Iterator[Split]:
@@ -168,6 +182,9 @@ def headers_of(block: Block, *, records: bool) -> Headers:
         marker = marker_of(block.raw(row))
         if marker is not None:
             found.markers[row] = marker
+    if found.has_legacy:
+        right = block.proven_last
+        found.wrappers = {row: int(right[row]) for row in np.flatnonzero(right != found["last_offset"]).tolist()}
     found.findings.extend(_header_findings(block, found))
     if records and len(block):
         found.findings.extend(_record_findings(block))
@@ -180,9 +197,10 @@ def _joined(parts: list[Headers]) -> Headers:
     none = np.zeros(0, np.int64)
     if not parts:
         return Headers(dict.fromkeys(NAMES, none), none, none, none, none.astype(np.bool_))
-    markers, before = dict[int, Marker](), 0
+    markers, wrappers, before = dict[int, Marker](), dict[int, int](), 0
     for part in parts:
         markers |= {row + before: marker for row, marker in part.markers.items()}
+        wrappers |= {row + before: offset for row, offset in part.wrappers.items()}
         before += len(part)
     return Headers(
         {name: np.concatenate([part.columns[name] for part in parts]) for name in NAMES},
@@ -193,6 +211,7 @@ def _joined(parts: list[Headers]) -> Headers:
         markers=markers,
         gaps=[gap for part in parts for gap in part.gaps],
         findings=[finding for part in parts for finding in part.findings],
+        wrappers=wrappers,
     )
 
 
@@ -209,6 +228,9 @@ def _header_findings(block: Block, headers: Headers) -> Iterator[Finding]:
     for row in at(sound & ((count < 0) | (delta < 0) | (count > delta + 1))):
         message = f"{count[row]} records are stated, offsets {delta[row] + 1}"
         yield _of_batch(BATCH_COUNT, block, row, message)
+    for row, right in headers.wrappers.items():
+        message = f"the offset of the message is {headers['last_offset'][row]}, that of the last one inside {right}"
+        yield _of_batch(BATCH_WRAPPER, block, row, message)
     codec = headers["attributes"] & int(Attributes.CODEC)
     for row in at(block.crc_ok & (codec > int(Codec.ZSTD))):
         yield _of_batch(BATCH_CODEC, block, row, f"compression {codec[row]} does not exist")
