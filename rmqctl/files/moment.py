@@ -2,18 +2,89 @@
 
 Logs and what is derived from them only grow, so one look after the other sees different states, and nothing of what it
 sees fits together. A family says in which order it looks, what came too late and what small files held; from then on
-names that are new are not there, and bytes that are new are zeros, as in a file that was made in advance.
+names that are new are not there, and bytes that are new are zeros, as in a file that was made in advance. A file that
+may go is kept open: an open file stays what it was, whatever its name leads to later.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from rmqctl.files.local import opened
 from rmqctl.files.tree import Entry, ForgivingFile, ForgivingTree, Listing, LocalTree, Refusals, join
+
+_MANY = 1 << 20
+
+
+class Pin:
+    """A file that is kept open. It can be opened again as long as this is there, from other processes, too.
+
+    Args:
+        path: of the file on this machine.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    __slots__ = ("_descriptor", "_is_owner", "_process")
+    alive = 0
+    """How many files this process keeps open."""
+
+    def __init__(self, path: str) -> None:
+        self._is_owner = False
+        self._descriptor, self._process = opened(path), os.getpid()
+        self._is_owner = True
+        Pin.alive += 1
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+        return os.fstat(self._descriptor).st_size
+
+    def opened(self) -> int | None:
+        """Return a descriptor of its own; None in another process where the system shows no open files."""
+        if self._process == os.getpid():
+            return os.dup(self._descriptor)
+        with suppress(OSError):
+            return opened(f"/proc/{self._process}/fd/{self._descriptor}")
+        return None
+
+    def __del__(self) -> None:
+        if self._is_owner and self._process == os.getpid():
+            os.close(self._descriptor)
+            Pin.alive -= 1
+
+    def __getstate__(self) -> tuple[int, int]:
+        return self._descriptor, self._process
+
+    def __setstate__(self, state: tuple[int, int]) -> None:
+        self._is_owner = False
+        self._descriptor, self._process = state
+
+
+def pinned(path: str) -> Pin | None:
+    """Keep a file open; None where it cannot be opened, or where too few would be left for others."""
+    if Pin.alive >= _most_pins():
+        return None
+    try:
+        return Pin(path)
+    except OSError:
+        return None
+
+
+@cache
+def _most_pins() -> int:
+    """Three quarters of the files that this process may have open, once it has asked for as many as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return _MANY if soft == resource.RLIM_INFINITY else soft * 3 // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +95,13 @@ class Held:
         size: bytes of the file at the moment.
         end: bytes from here on are zeros.
         head: bytes of the file from its begin on that were read at the moment, and have changed since perhaps.
-        identity: device and inode of the file; None: whatever has its name counts.
-        taken: the name that the file may have got since.
+        pin: the file that had the name; None: whatever has it.
     """
 
     size: int
     end: int
     head: bytes = b""
-    identity: tuple[int, int] | None = None
-    taken: str = ""
+    pin: Pin | None = None
 
 
 @dataclass(slots=True)
@@ -40,11 +109,11 @@ class Moment:
     """What was seen of a directory.
 
     Attributes:
-        listed: entries of each directory below it, by its path.
+        listed: entries of each directory below it, by its path and their names, in order.
         held: files of which not all counts, by path.
     """
 
-    listed: dict[str, list[Entry]] = field(default_factory=dict)
+    listed: dict[str, dict[str, Entry]] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
 
     def list(self, tree: LocalTree, path: str = "") -> None:
@@ -53,52 +122,40 @@ class Moment:
             found = tree.entries(path)
         except OSError:  # whoever asks for it learns why
             return
-        self.listed[path] = found
+        self.listed[path] = {entry.name: entry for entry in found}
         for entry in found:
             if entry.is_directory and not Path(tree.full(entry.path)).is_symlink():
                 self.list(tree, entry.path)
-
-    def files(self, path: str) -> Iterator[Entry]:
-        """Yield the files of a directory that was listed."""
-        return (entry for entry in self.listed.get(path, ()) if not entry.is_directory)
 
     def is_new(self, path: str) -> bool:
         """Whether a directory was not there: it is in none that was listed, and what leads to it is no link."""
         above, _, name = path.rpartition("/")
         found = self.listed.get(above)
-        return all(entry.name != name for entry in found) if found is not None else self.is_new(above)
+        return name not in found if found is not None else self.is_new(above)
 
-    def hold(
-        self,
-        path: str,
-        end: int,
-        head: bytes = b"",
-        size: int | None = None,
-        identity: tuple[int, int] | None = None,
-        taken: str = "",
-    ) -> None:
+    def hold(self, path: str, end: int, head: bytes = b"", size: int | None = None, pin: Pin | None = None) -> None:
         """Note what counts of a file.
 
         Args:
             end: bytes from here on are zeros.
             head: bytes from its begin on, as they were at the moment.
             size: of the file at the moment; None: as it was listed.
-            identity, taken: see `Held`.
+            pin: the file itself, see `Held`.
         """
         directory, _, name = path.rpartition("/")
         found = self.listed[directory]
-        at = next((number for number, entry in enumerate(found) if entry.name == name), None)
-        if at is None:
-            found.append(Entry(name, path, is_directory=False, size=size or 0))
-            found.sort(key=lambda entry: entry.name)
+        entry = found.get(name)
+        if entry is None:
+            found[name] = entry = Entry(name, path, is_directory=False, size=size or 0)
+            self.listed[directory] = dict(sorted(found.items()))
         elif size is not None:
-            found[at] = found[at]._replace(size=size)
-        self.held[path] = Held(found[at].size if at is not None else size or 0, end, head, identity, taken)
+            found[name] = entry = entry._replace(size=size)
+        self.held[path] = Held(entry.size, end, head, pin)
 
     def hide(self, path: str) -> None:
-        """Note that a file is not there."""
-        directory = path.rpartition("/")[0]
-        self.listed[directory] = [entry for entry in self.listed[directory] if entry.path != path]
+        """Note that a file or directory is not there."""
+        directory, _, name = path.rpartition("/")
+        self.listed[directory].pop(name, None)
 
 
 def keep_small(tree: LocalTree, paths: Iterable[str], most: int = 4 << 20) -> dict[str, bytes]:
@@ -131,7 +188,7 @@ class MomentTree(ForgivingTree):
         found = self.moment.listed.get(self._key(path))
         if found is None:
             return super()._listed(path, sizes) if self._stat(path) is not None else []
-        return [entry._replace(path=join(path, entry.name)) for entry in found]
+        return [entry._replace(path=join(path, name)) for name, entry in found.items()]
 
     def _found(self, path: str) -> Entry | None:
         found = self._stat(path)
@@ -141,7 +198,7 @@ class MomentTree(ForgivingTree):
         directory, _, name = self._key(path).rpartition("/")
         found = self.moment.listed.get(directory)
         if name and found is not None:
-            return next((entry for entry in found if entry.name == name), None)
+            return found.get(name)
         if directory and self.moment.is_new(directory):
             return None
         return super()._found(path)
@@ -197,22 +254,9 @@ class HeldFile(ForgivingFile):
         return self.held.size
 
     def _descriptor(self) -> int:
-        if self._fd is None and self.held.identity is not None:
-            self._fd = self._that_was_there()
+        if self._fd is None and self.held.pin is not None:
+            self._fd = self.held.pin.opened()
         return super()._descriptor()
-
-    def _that_was_there(self) -> int | None:
-        """Open the file that had the name at the moment, also where it has another name now."""
-        for path in (self.path, os.path.join(os.path.dirname(self.path), self.held.taken)):
-            try:
-                descriptor = opened(path)
-            except OSError:
-                continue
-            status = os.fstat(descriptor)
-            if (status.st_dev, status.st_ino) == self.held.identity:
-                return descriptor
-            os.close(descriptor)
-        return None
 
     def read_at(self, offset: int, size: int) -> bytes:
         held, size = self.held, max(min(size, self.held.size - offset), 0)

@@ -68,10 +68,10 @@ class KafkaStore(_Family, Store):
 
     @cached_property
     def replicas(self) -> Replicas:
-        """The partitions that a broker serves, each opened once."""
+        """The partitions that a broker serves, each opened once; beside a running one as they were at one moment."""
         from rmqctl.kafka.state.replicas import Replicas
 
-        return Replicas(self.logs, self.settings)
+        return Replicas(self._now().logs, self.settings)
 
     @property
     def root(self) -> str:
@@ -95,6 +95,11 @@ class KafkaStore(_Family, Store):
     @property
     def size(self) -> int:
         return self.logs.size
+
+    @property
+    def _pointed_at(self) -> frozenset[str] | None:
+        """The directory that the user pointed at, or into; None: all."""
+        return frozenset({self.selection.partition("/")[0]}) if self.selection else None
 
     def topic_names(self) -> list[str]:
         return sorted({partition.topic for partition in self.logs.partitions})
@@ -179,9 +184,9 @@ class KafkaStore(_Family, Store):
         if asked.official is not None:
             from rmqctl.kafka.dump.official import Options
 
-            return dumping.official(self.logs, Options(**asked.official), asked.as_release)
+            return dumping.official(self._now(self._pointed_at).logs, Options(**asked.official), asked.as_release)
         return dumping.dump(
-            self.logs,
+            self.logs if asked.follow else self._now(self._pointed_at).logs,
             asked.filters,
             asked.rendering,
             follow=asked.follow,
@@ -192,7 +197,7 @@ class KafkaStore(_Family, Store):
     def answer_hex(self, asked: questions.Hex) -> HexAnswer:
         from rmqctl.kafka.dump import dumping
 
-        return dumping.hexadecimal(self.logs, asked)
+        return dumping.hexadecimal(self._now(self._pointed_at).logs, asked)
 
     def answer_verify(self, asked: questions.Verify) -> Answer:
         from rmqctl.kafka.verbs import checking
@@ -306,19 +311,21 @@ class KafkaStore(_Family, Store):
     def answer_salvage(self, asked: questions.Salvage) -> Answer:
         from rmqctl.kafka.verbs import copying
 
-        places = [self.logs, *(_of_family(replica, "PATH").logs for replica in asked.replicas)]
+        places = [self.replicas.place, *(_of_family(replica, "PATH").replicas.place for replica in asked.replicas)]
         return copying.salvage(places, asked)
 
     def answer_diff(self, asked: questions.Diff) -> Answer:
         from rmqctl.kafka.verbs import copying
 
         second = asked.other.store if isinstance(asked.other, KafkaFile) else _of_family(asked.other, "B")
-        return copying.diff((self.logs, second.logs), (_shown(self), _shown(second)), asked)
+        return copying.diff((self.replicas.place, second.replicas.place), (_shown(self), _shown(second)), asked)
 
     def answer_elect(self, asked: questions.Elect) -> Answer:
         from rmqctl.kafka.verbs import copying
 
-        return copying.elect([self.logs, *(_of_family(other, "PATH").logs for other in asked.others)])
+        return copying.elect(
+            [self.replicas.place, *(_of_family(other, "PATH").replicas.place for other in asked.others)]
+        )
 
     def produce(self, request: ProduceRequest) -> Produced:
         from rmqctl.files.tree import LocalTree

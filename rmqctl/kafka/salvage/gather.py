@@ -199,6 +199,9 @@ def _forgiving(directory: LogDirectory, refusals: Refusals) -> LogDirectory:
     tree = directory.tree
     if not isinstance(tree, LocalTree):
         return directory
+    if isinstance(tree, ForgivingTree):  # of a running broker, as it was at a moment
+        tree.refusals = refusals
+        return directory
     kind = ForgivingTree(tree.root, "", refusals)
 
     def of(file: LogFile | None) -> LogFile | None:

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from rmqctl.files.moment import MomentTree
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.directory import LogDirectory, Partition, Segment
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, DirectoryState, FileKind
@@ -290,6 +291,7 @@ class Verification:
             held.extend(indexes.finish(facts, one_by_one=not (check.compacted or check.legacy)))
             trusted = not (check.damaged or check.misses or check.compacted) and producers.is_complete
             trusted &= is_last or segment.log.size > 0
+            trusted &= not (is_last and isinstance(self.directory.tree, MomentTree))  # a broker writes it after the log
             held.extend(check_txn_index(segment, producers.aborted(), trusted=trusted, prior=producers.prior))
 
     def _settings(self, partition: Partition) -> IndexSettings:
