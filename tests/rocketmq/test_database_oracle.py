@@ -13,7 +13,7 @@ from fixtures import golden
 from rmqctl.explain import Trace
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id
-from rmqctl.rocketmq.query.index_walk import open_index
+from rmqctl.rocketmq.query.index_walk import FOREVER, open_index
 from rmqctl.rocketmq.query.key import KeyQuery, by_key
 from rmqctl.rocketmq.query.lag import progress_of
 from rmqctl.rocketmq.query.queue_view import open_queue
@@ -153,6 +153,16 @@ def test_both_ends_of_the_time_asked_for_count() -> None:
                     assert (time in [candidate.time for candidate in walk.candidates]) == there
                 return
     pytest.fail("no key has an entry")
+
+
+def test_the_largest_time_is_no_end() -> None:
+    """As the tools ask where nobody gives an end: the last days before the end of the log, not a span that is too long."""
+    store = open_store_at(str(golden.pristine("5.5.0-rdbmsg-clean")))
+    with open_index(store) as index:
+        answer = next(answer for answer in asked("5.5.0-rdbmsg-clean", "byKey") if answer["rocksdbIndex"])
+        for begin, end, there in ((0, 1, True), (1, FOREVER, True), (1, FOREVER - 1, False)):
+            walk = index.walk(answer["topic"], answer["key"], ("K", "U"), (begin, end), 1, Trace(on=False))
+            assert (bool(walk.candidates), bool(walk.refused)) == (there, not there)
 
 
 @pytest.mark.parametrize("name", STORES)
