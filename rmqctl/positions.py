@@ -103,6 +103,10 @@ class Held(Protocol):
         """Count the messages from one offset up to another."""
         ...
 
+    def done(self, key: Key) -> Sequence[tuple[int, int]]:
+        """Return what a group is done with after its position: the first offset of each range and the one after it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -286,8 +290,12 @@ def _change(held: Held, key: Key, old: int | None, offset: int, note: str) -> Ch
     again = skipped = None
     if old is not None:
         was = min(max(old, low), high)
+        done = [(max(first, new), after) for first, after in held.done(key)]
         again = held.between(key.topic, key.queue, new, was) if new < was else 0
+        again += sum(held.between(key.topic, key.queue, *one) for one in done if one[0] < one[1])
+        passed = [(first, min(after, new)) for first, after in held.done(key)]
         skipped = held.between(key.topic, key.queue, was, new) if was < new else 0
+        skipped -= sum(held.between(key.topic, key.queue, *one) for one in passed if one[0] < one[1])
     return Change(key, old, new, limits, again, skipped, held.between(key.topic, key.queue, new, high), note)
 
 
@@ -311,8 +319,9 @@ def shown(asked: Choice, held: Held, answer: Proposal) -> None:
         for key, offset in stored.items():
             is_known = key.queue in held.queues(key.topic)
             low, high = (held.limits(key.topic, key.queue) if is_known else None) or (None, None)
+            done = sum(after - first for first, after in held.done(key))
             yield _row(held, key, offset) | {
-                "min_offset": low, "max_offset": high, "lag": None if high is None else high - offset,
+                "min_offset": low, "max_offset": high, "lag": None if high is None else high - offset - done,
                 "file": held.place(key),
             }  # fmt: skip
 

@@ -19,6 +19,7 @@ from rmqctl.filters import Filters
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.repair.files import appended
+from rmqctl.kafka.state.internal_topics import share_states
 from rmqctl.kafka.verbs.planning import hold
 from rmqctl.opening import open_store
 from rmqctl.positions import Key, Position
@@ -248,11 +249,43 @@ def test_what_other_replicas_would_not_have_is_refused(rmqctl: Rmqctl, tmp_path:
     assert rmqctl(*words, "--only-replica").exit_code == 0
 
 
-def test_a_share_group_is_refused_when_named(rmqctl: Rmqctl, tmp_path: Path) -> None:
+def test_a_share_group_begins_where_it_is_set(rmqctl: Rmqctl, tmp_path: Path) -> None:
     root = golden.unpack(KAFKA, tmp_path)
-    refused = rmqctl("offsets", root, "set", "--group", "g-share", "--to", "0")
+    was = {path: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    states = share_states(open_store(str(root)).replicas.of("__share_group_state"))  # type: ignore[attr-defined]
+    planned = json.loads(rmqctl("offsets", root, "set", "--group", "g-share", "--to", "3", "-o", "json").stdout)
+    starts = [state.start_offset for state in states.values()]
+    assert sorted(change["from_offset"] for change in planned["changes"]) == sorted(starts)
+    assert planned["summary"]["read_again"] == sum(state.start_offset - 3 + state.done for state in states.values())
+    done = rmqctl("offsets", root, "set", "--group", "g-share", "--to", "3", "--apply", "--yes")
+    assert done.exit_code == 0, done.stderr
+    rows = [json.loads(row) for row in rmqctl("lag", root, "--group", "g-share", "-o", "jsonl").stdout.splitlines()]
+    assert {(row["consumer_offset"], row["lag"] == row["log_end_offset"] - 3) for row in rows} == {(3, True)}
+    now = share_states(open_store(str(root)).replicas.of("__share_group_state"))  # type: ignore[attr-defined]
+    for key, state in now.items():
+        before = states[key]
+        assert (state.snapshot_epoch, state.state_epoch) == (before.snapshot_epoch + 1, before.state_epoch)
+        assert (state.leader_epoch, state.batches, state.complete) == (before.leader_epoch, (), 0)
+    assert rmqctl("verify", root).exit_code == 0
+    assert rmqctl("undo", root, "--yes").exit_code == 0
+    assert {path: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()} == was
+
+
+def test_what_a_share_group_has_done_is_neither_skipped_nor_left(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack(KAFKA, tmp_path)
+    (row,) = json.loads(
+        rmqctl(
+            "offsets", root, "set", "--group", "g-share", "--topic", "x-delete", "--to", "latest", "-o", "json"
+        ).stdout
+    )["changes"]  # it was at 8 of 12, and had all of them
+    assert (row["from_offset"], row["to_offset"], row["read_again"], row["skipped"]) == (8, 12, 0, 0)
+
+
+def test_a_share_group_gets_no_state_that_its_coordinator_did_not_make(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack(KAFKA, tmp_path)
+    refused = rmqctl("offsets", root, "set", "--group", "g-share", "--topic", "plain-none", "--to", "0")
     assert refused.exit_code == 13
-    assert "g-share is a share group" in refused.stderr
+    assert "has no state of plain-none-0" in refused.stderr
 
 
 def test_the_books_know_a_commit_from_any_other_batch(tmp_path: Path) -> None:

@@ -1,35 +1,39 @@
-"""Committed offsets appended to ``__consumer_offsets`` as its leader would append them: a batch, and what is derived.
+"""Positions appended to ``__consumer_offsets`` and ``__share_group_state`` as their leaders would append them: a batch,
+and what is derived.
 
-Nothing that is there changes: the last record of a key counts. The batch goes to the partition to which the group
-belongs, under the last leader epoch of its log, without a producer. Indexes, the leader epochs of an empty log and
-checkpoints follow where a broker would have written them, by the code that rebuilds them.
+Nothing that is there changes: the last record of a key counts, and of share groups the last snapshot. The batch goes to
+the partition that has the group's, under the last leader epoch of its log, without a producer. Indexes, the leader
+epochs of an empty log and checkpoints follow where a broker would have written them, by the code that rebuilds them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from formats.kafka.internal_records import CONSUMER_OFFSETS
+from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from rmqctl.errors import Refused
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
-from rmqctl.kafka.engine.commits import commit_record
+from rmqctl.kafka.engine.commits import commit_record, share_record
+from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.query.key import partition_of_name
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
 from rmqctl.kafka.repair.files import appended
 from rmqctl.kafka.repair.overlaid import overlaid
+from rmqctl.kafka.state.internal_topics import SharePartition, ShareState
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas, meta_properties
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
-from rmqctl.positions import Change
+from rmqctl.positions import Change, Key
 from rmqctl.repair.edits import Plan, Step
 
 STEP = "offsets.commit"
 _MOST_RECORDS = 1000
 """Of one batch: far below the least ``max.message.bytes`` in use."""
+_TOOLS = {CONSUMER_OFFSETS: "kafka-consumer-groups.sh", SHARE_GROUP_STATE: "kafka-share-groups.sh"}
 _PARTITIONS = "offsets.topic.num.partitions"
 
 
@@ -57,41 +61,60 @@ def partition_of_group(replicas: Replicas, group: str) -> int:
     return partition_of_name(group, count)
 
 
+def partition_of_state(state: ShareState) -> int:
+    """Return the partition of ``__share_group_state`` that has a state: that in which it was read."""
+    return int(state.file.split("/")[-2].removeprefix(f"{SHARE_GROUP_STATE}-"))
+
+
 def plan_commits(
     replicas: Replicas,
     directory: LogDirectory,
     changes: Sequence[Change],
     settings: Mapping[str, str],
+    shares: Mapping[Key, tuple[SharePartition, ShareState]],
     *,
     only_replica: bool,
 ) -> Plan:
     """Plan the batches that commit positions.
 
     Args:
+        shares: the states of share groups, whose positions are the starts of them.
         only_replica: nobody else has the partitions, whatever the metadata says.
 
     Raises:
         Refused: a partition is elsewhere, has other replicas, or would be changed by a start.
     """
-    by_partition = dict[int, list[Change]]()
+    by_partition = dict[tuple[str, int], list[Change]]()
     for change in changes:
-        by_partition.setdefault(partition_of_group(replicas, change.key.group), []).append(change)
+        share = shares.get(change.key)
+        place = partition_of_state(share[1]) if share else partition_of_group(replicas, change.key.group)
+        by_partition.setdefault((SHARE_GROUP_STATE if share else CONSUMER_OFFSETS, place), []).append(change)
     now, steps = time.time_ns() // 1_000_000, list[Step]()
-    for number, found in sorted(by_partition.items()):
-        log = _writable(replicas, directory, number, found, only_replica=only_replica)
-        steps.append(_step(replicas, log, found, now))
+
+    def record(change: Change) -> Record:
+        key, share = change.key, shares.get(change.key)
+        return share_record(*share, change.new, now) if share else commit_record(*key, change.new, now)
+
+    for (topic, number), found in sorted(by_partition.items()):
+        log = _writable(replicas, directory, (topic, number), found, only_replica=only_replica)
+        steps.append(_step(replicas, log, found, record))
     steps += _derived(directory, steps, settings)
     return Plan(Path(directory.root), f"positions of groups in {directory.root}", tuple(steps))
 
 
 def _writable(
-    replicas: Replicas, directory: LogDirectory, number: int, changes: Sequence[Change], *, only_replica: bool
+    replicas: Replicas,
+    directory: LogDirectory,
+    place: tuple[str, int],
+    changes: Sequence[Change],
+    *,
+    only_replica: bool,
 ) -> PartitionLog:
-    label, group = f"{CONSUMER_OFFSETS}-{number}", changes[0].key.group
-    log = replicas.find(CONSUMER_OFFSETS, number)
+    label, group = f"{place[0]}-{place[1]}", changes[0].key.group
+    log = replicas.find(*place)
     if log is None or log.directory is not directory:
         raise Refused(f"the offsets of {group} are in {label}, which is not here; nothing was written")
-    nodes = _other_nodes(replicas, directory, number)
+    nodes = _other_nodes(replicas, directory, *place)
     if nodes is None and not only_replica:
         raise Refused(
             f"nothing here says whether {label} has other replicas, which would not have what is written; nothing was "
@@ -100,7 +123,7 @@ def _writable(
     if nodes and not only_replica:
         raise Refused(
             f"{label} has replicas on other nodes, too ({', '.join(map(str, nodes))}), whose logs would go another "
-            "way; nothing was written; let the brokers do it (kafka-consumer-groups.sh --reset-offsets), or give "
+            f"way; nothing was written; let the brokers do it ({_TOOLS[place[0]]} --reset-offsets), or give "
             "--only-replica if none of those comes back"
         )
     loaded = log.loaded
@@ -112,24 +135,21 @@ def _writable(
     return log
 
 
-def _other_nodes(replicas: Replicas, directory: LogDirectory, number: int) -> list[int] | None:
+def _other_nodes(replicas: Replicas, directory: LogDirectory, topic: str, number: int) -> list[int] | None:
     """Return the other nodes that have a partition; None where the metadata is not here."""
     image, properties = replicas.image, meta_properties(directory)
     if image is None or properties is None:
         return None
-    known = image.partitions.get((image.topics.get(CONSUMER_OFFSETS, ""), number))
+    known = image.partitions.get((image.topics.get(topic, ""), number))
     return None if known is None else [node for node in known["replicas"] if node != properties.node_id]
 
 
-def _step(replicas: Replicas, log: PartitionLog, changes: Sequence[Change], now: int) -> Step:
+def _step(replicas: Replicas, log: PartitionLog, changes: Sequence[Change], record: Callable[[Change], Record]) -> Step:
     file = log.segments[-1].log
     assert file is not None
     end, epoch, data = log.loaded.log_end_offset, _epoch(replicas, log), b""
     for at in range(0, len(changes), _MOST_RECORDS):
-        records = [
-            commit_record(c.key.group, c.key.topic, c.key.queue, c.new, now)._replace(offset=end + at + n)
-            for n, c in enumerate(changes[at : at + _MOST_RECORDS])
-        ]
+        records = [record(c)._replace(offset=end + at + n) for n, c in enumerate(changes[at : at + _MOST_RECORDS])]
         data += build_batch(BatchHead(end + at, leader_epoch=epoch), records)
     texts = (
         f"{c.key.group} in {c.key.topic}-{c.key.queue} from {'none' if c.old is None else c.old} to {c.new}"

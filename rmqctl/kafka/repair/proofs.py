@@ -16,7 +16,7 @@ import numpy as np
 
 from formats.errors import DecodeError
 from formats.kafka import message_set
-from formats.kafka.internal_records import CONSUMER_OFFSETS, decode_record
+from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, decode_record
 from formats.kafka.record_batch import CRC_AT, HEADER_SIZE, MAGIC_AT, BatchFrame, ControlType, header_plan
 from formats.layout import plan_of
 from rmqctl.kafka.directory.directory import Segment
@@ -41,7 +41,8 @@ _WINDOW = 8 << 20
 _ANCHOR = 32
 _MOST_COMPARED = 1 << 18
 """Records of a batch up to which it is looked for in other batches, record by record."""
-_COMMIT_TYPES = (0, 1)
+_POSITION_TYPES = {CONSUMER_OFFSETS: (0, 1), SHARE_GROUP_STATE: (0,)}
+"""Types of the records that say where a group is, by the internal topic; of share groups snapshots alone."""
 _KINDS = {ControlType.COMMIT: "COMMIT", ControlType.ABORT: "ABORT"}
 
 
@@ -95,8 +96,8 @@ class Proofs:
         """Whether it is a marker, or records of the metadata, of which a step says that it writes them."""
         if record.queue.startswith(METADATA_TOPIC):
             return "a step makes it again" if "made again" in self._texts else ""
-        has_commits = record.queue.startswith(f"{CONSUMER_OFFSETS}-") and data[MAGIC_AT] >= 2
-        if has_commits and (committed := self._committed(record, data)):
+        has_positions = record.queue.rpartition("-")[0] in _POSITION_TYPES and data[MAGIC_AT] >= 2
+        if has_positions and (committed := self._committed(record, data)):
             return committed
         marker = marker_of(data) if data[MAGIC_AT] >= 2 else None
         if marker is None:
@@ -116,7 +117,8 @@ class Proofs:
         home = self.before.home(record.queue)
         end = int(home.columns["last_offset"].max(initial=-1)) + 1
         is_said = any(match is not None and end <= int(match[1]) <= record.offset for match in said)
-        return "a step commits these offsets" if is_said and _are_commits(data) else ""
+        is_meant = is_said and _are_positions(record.queue.rpartition("-")[0], data)
+        return "a step commits these offsets" if is_meant else ""
 
     def _healed(self, record: WholeRecord, data: bytes, place: str) -> str:
         """What proves a batch by its own bytes as they were before, or as a replica has them."""
@@ -527,11 +529,11 @@ def _burst(one: bytes, other: bytes) -> int:
     return int(rows[-1] - rows[0]) + 1 if len(rows) else 0
 
 
-def _are_commits(data: bytes) -> bool:
-    """Whether a batch holds nothing but committed offsets."""
+def _are_positions(topic: str, data: bytes) -> bool:
+    """Whether a batch of an internal topic holds nothing but committed offsets, or whole states of share groups."""
     try:
-        taken = [decode_record(CONSUMER_OFFSETS, record.key, record.value) for record in records_of_batch(data)]
+        taken = [decode_record(topic, record.key, record.value) for record in records_of_batch(data)]
     except DecodeError:
         return False
-    whole = (one is not None and not one.error and one.type in _COMMIT_TYPES and one.value is not None for one in taken)
-    return bool(taken) and all(whole)
+    meant = _POSITION_TYPES[topic]
+    return bool(taken) and all(one and not one.error and one.type in meant and one.value is not None for one in taken)

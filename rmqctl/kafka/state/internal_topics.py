@@ -112,6 +112,7 @@ class ShareState:
 
     Attributes:
         leader_epoch, write_timestamp: with which the start offset was written.
+        snapshot_epoch, state_epoch: of the last snapshot.
         batches: first and last offset and delivery state of records after the start, ascending.
         complete: records after the start that are done with, as releases from 4.2 on count them.
         file, position: where the batch of the last record that says so lies, relative to the log directory, in bytes.
@@ -122,17 +123,21 @@ class ShareState:
     write_timestamp: int
     batches: tuple[tuple[int, int, int], ...] = ()
     complete: int = -1
+    snapshot_epoch: int = -1
+    state_epoch: int = -1
     file: str = field(default="", compare=False)
     position: int = field(default=0, compare=False)
 
     @property
     def done(self) -> int:
         """Records after the start that are acknowledged or archived, so that nobody gets them again."""
-        if self.complete >= 0:
-            return self.complete
-        start = self.start_offset
-        spans = [(max(first, start), last) for first, last, state in self.batches if state in _DONE]
-        return sum(max(last - first + 1, 0) for first, last in spans)
+        return self.complete if self.complete >= 0 else sum(after - first for first, after in self.done_ranges)
+
+    @property
+    def done_ranges(self) -> list[tuple[int, int]]:
+        """Where they lie: the first offset of each range and the one after it, ascending."""
+        found = [(max(first, self.start_offset), last + 1) for first, last, state in self.batches if state in _DONE]
+        return [(first, after) for first, after in found if first < after]
 
 
 def group_offsets(logs: Iterable[PartitionLog]) -> GroupOffsets:
@@ -339,9 +344,11 @@ def _share_state(kind: int, value: Values, known: ShareState | None) -> ShareSta
     complete: int = value.get("deliveryCompleteCount", -1)
     if kind != _SHARE_SNAPSHOT and known is not None:
         start = known.start_offset if start < 0 else start
-        return ShareState(start, value["leaderEpoch"], known.write_timestamp, _laid(known.batches, batches), complete)
+        laid, epochs = _laid(known.batches, batches), (known.snapshot_epoch, known.state_epoch)
+        return ShareState(start, value["leaderEpoch"], known.write_timestamp, laid, complete, *epochs)
     written: Any = value.get("writeTimestamp", -1)
-    return ShareState(start, value["leaderEpoch"], written, _laid((), batches), complete)
+    epochs = value["snapshotEpoch"], value.get("stateEpoch", -1)
+    return ShareState(start, value["leaderEpoch"], written, _laid((), batches), complete, *epochs)
 
 
 def _laid(below: Iterable[tuple[int, int, int]], above: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:

@@ -16,13 +16,16 @@ from rmqctl.kafka.directory.directory import LogDirectories
 from rmqctl.kafka.log.block import stated_records
 from rmqctl.kafka.log.records import records_of
 from rmqctl.kafka.query.time import offset_for_time
-from rmqctl.kafka.repair.commits import partition_of_group, plan_commits
-from rmqctl.kafka.state.internal_topics import GroupOffsets, group_offsets, share_states
+from rmqctl.kafka.repair.commits import partition_of_group, partition_of_state, plan_commits
+from rmqctl.kafka.state.internal_topics import GroupOffsets, SharePartition, ShareState, group_offsets, share_states
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.kafka.verbs.looking import begin_served
 from rmqctl.kafka.verbs.planning import annotate, hold, only_directory, opened_again
-from rmqctl.positions import Choice, Key, elsewhere, show_changes, shown, wanted
+from rmqctl.positions import Key, elsewhere, show_changes, shown, wanted
+from rmqctl.release import Release
 
+_SHARES = Release(4, 2, 0)
+"""The first release whose share groups are meant for use."""
 _LONGEST = (1 << 15) - 1
 """Bytes of a string in the key of a commit (``OffsetCommitKey``)."""
 
@@ -39,8 +42,15 @@ class HeldOffsets:
     def _groups(self) -> GroupOffsets:
         return group_offsets(self.replicas.of(CONSUMER_OFFSETS))
 
+    @cached_property
+    def shares(self) -> Mapping[Key, tuple[SharePartition, ShareState]]:
+        """The states of share groups, those without a start yet among them."""
+        names, found = self.replicas.topic_names, share_states(self.replicas.of(SHARE_GROUP_STATE))
+        return {Key(at.group, names.get(at.topic_id, at.topic_id), at.partition): (at, s) for at, s in found.items()}
+
     def positions(self) -> Mapping[Key, int]:
-        return {Key(*key): commit.offset for key, commit in self._groups.commits.items()}
+        found = {Key(*key): commit.offset for key, commit in self._groups.commits.items()}
+        return found | {key: state.start_offset for key, (_, state) in self.shares.items() if state.start_offset >= 0}
 
     def is_internal(self, group: str) -> bool:
         return False
@@ -52,7 +62,12 @@ class HeldOffsets:
             return "it is not UTF-8"
 
     def place(self, key: Key) -> str:
+        if key in self.shares:
+            return f"{SHARE_GROUP_STATE}-{partition_of_state(self.shares[key][1])}"
         return f"{CONSUMER_OFFSETS}-{partition_of_group(self.replicas, key.group)}"
+
+    def done(self, key: Key) -> Sequence[tuple[int, int]]:
+        return self.shares[key][1].done_ranges if key in self.shares else ()
 
     def queues(self, topic: str) -> Sequence[int]:
         image, here = self.replicas.image, {log.partition.partition or 0 for log in self.replicas.of(topic)}
@@ -99,11 +114,11 @@ def _make(replicas: Replicas, asked: questions.Offsets, settings: Mapping[str, s
     if not asked.choice.changes:
         shown(asked.choice, held, answer)
         return
-    _refuse_shares(replicas, asked.choice)
     found = wanted(asked.choice, held)
+    _refuse_shares(replicas, held, [change.key for change in found.changes])
     if found.changes:
         directory = only_directory(replicas, "offsets")
-        plan = plan_commits(replicas, directory, found.changes, settings, only_replica=asked.only_replica)
+        plan = plan_commits(replicas, directory, found.changes, settings, held.shares, only_replica=asked.only_replica)
         plan, books = hold(plan, replicas, release_shown(replicas), settings)
         answer.plan, answer.annotate = plan, annotate
         answer.hold_to(books)
@@ -112,20 +127,24 @@ def _make(replicas: Replicas, asked: questions.Offsets, settings: Mapping[str, s
     show_changes(found, held, answer)
 
 
-def _refuse_shares(replicas: Replicas, asked: Choice) -> None:
-    """Refuse groups that share partitions; a pattern leaves them out.
+def _refuse_shares(replicas: Replicas, held: HeldOffsets, keys: Sequence[Key]) -> None:
+    """Refuse positions of share groups that no coordinator would take.
 
     Raises:
-        Refused: one is named.
+        Refused: a group shares partitions and has no state of one, or the release writes them otherwise.
     """
-    shares = {key.group for key in share_states(replicas.of(SHARE_GROUP_STATE))}
-    named = shares & {*asked.groups.exact, asked.to_group}
-    if named:
-        raise Refused(
-            f"{min(map(str, named))} is a share group: its coordinator keeps with the start offset which records are "
-            "acquired and done, and the epochs of both; nothing was written; use kafka-share-groups.sh --reset-offsets "
-            "on a running cluster"
-        )
+    sharing = {key.group for key in held.shares}
+    for key in keys:
+        if key.group in sharing and key not in held.shares:
+            raise Refused(
+                f"{key.group} is a share group and has no state of {key.topic}-{key.queue}: its coordinator makes one "
+                "when a member of the group joins; nothing was written; choose the partitions that it has"
+            )
+        if key in held.shares and release_shown(replicas) < _SHARES:
+            raise Refused(
+                f"{key.group} is a share group, and before {_SHARES} their state has another form; nothing was "
+                "written; use kafka-share-groups.sh --reset-offsets on a running cluster"
+            )
 
 
 def _not_there(replicas: Replicas, expected: Mapping[Key, int]) -> list[str]:

@@ -79,6 +79,9 @@ class HeldPositions:
         smallest, end = self.limits(topic, queue)
         return max(min(high, end) - max(low, smallest), 0)
 
+    def done(self, key: Key) -> Sequence[tuple[int, int]]:
+        return ()
+
 
 def offsets(store: RocketMQStore, asked: questions.Offsets, answer: Proposal) -> Proposal:
     """Show the positions of groups, or plan others."""
