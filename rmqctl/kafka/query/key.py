@@ -15,7 +15,7 @@ from rmqctl.kafka.log.records import Records, records_of
 from rmqctl.kafka.query.offset import Keep
 from rmqctl.kafka.query.steps import KEY_ELSEWHERE, NO_KEY
 from rmqctl.kafka.rows import record_row
-from rmqctl.kafka.state.partition_state import PartitionLog, Spans
+from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.parallel import Ordered
 from rmqctl.text import number_of
 
@@ -179,7 +179,7 @@ def _with_key(records: Records, key: bytes) -> list[int]:
 def _hidden(log: PartitionLog, rows: Sequence[Mapping[str, Any]]) -> str:
     """Which of the records readers of committed ones do not get."""
     state = log.replayed
-    aborted = Spans(state.producers.aborted)
+    aborted = state.aborted
     undecided = [row["offset"] for row in rows if row["offset"] >= state.last_stable_offset]
     gone = []
     for _, block in log.blocks(min((row["offset"] for row in rows), default=state.log_end_offset)):

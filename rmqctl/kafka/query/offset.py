@@ -28,7 +28,7 @@ from rmqctl.kafka.query.steps import (
     NOT_DECIDED,
 )
 from rmqctl.kafka.rows import record_row
-from rmqctl.kafka.state.partition_state import PartitionLog, Spans, View, view_of
+from rmqctl.kafka.state.partition_state import PartitionLog, View, view_of
 
 Keep = Callable[[Records], Flags]
 """Which records of a group are wanted, shape (n,)."""
@@ -152,7 +152,7 @@ def _conclude(view: View, question: OffsetQuestion, rows: list[dict[str, Any]], 
     if offset >= view.end:
         producer, first = min(state.open.items(), key=lambda item: item[1])
         return steps.conclude(NOT_DECIDED, producer=producer, first=first)
-    aborted = Spans(state.producers.aborted)
+    aborted = state.aborted
     for _, block in log.blocks(offset):
         hit = np.flatnonzero((block["base_offset"] <= offset) & (block["last_offset"] >= offset))
         if len(hit):

@@ -29,7 +29,13 @@ from rmqctl.kafka.loading.load import SWAP, LoadedPartition
 from rmqctl.kafka.loading.loads import Loads
 from rmqctl.kafka.loading.producers import EndedTransaction, ProducerReplay
 from rmqctl.kafka.log.block import Block, Flags, GapKind, stated_records
-from rmqctl.kafka.log.indexes import ProducerSnapshot, read_offset_index, read_producer_snapshot, read_time_index
+from rmqctl.kafka.log.indexes import (
+    ProducerSnapshot,
+    read_offset_index,
+    read_producer_snapshot,
+    read_time_index,
+    read_txn_index,
+)
 from rmqctl.kafka.log.records import Records, records_in, records_of
 from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.log.scan import Extent, scan
@@ -204,6 +210,16 @@ class PartitionState:
         return _producers(self._log)
 
     @cached_property
+    def aborted(self) -> Spans:
+        """The transactions that readers of committed records pass over.
+
+        Those that the batches show, and what the transaction indexes list besides, marker or not: readers take a list
+        of aborted transactions from there, and ask for nothing else (``LogSegment.collectAbortedTxns``).
+        """
+        listed = (entry for entry in _listed(self._log) if self._log.is_whole or entry.last_offset < self._log.end)
+        return Spans([*self.producers.aborted, *listed])
+
+    @cached_property
     def epochs(self) -> tuple[tuple[int, int], ...]:
         """Leader epochs of the batches: epoch and the first offset with it."""
         found = list[tuple[int, int]]()
@@ -369,6 +385,18 @@ def _snapshots_loaded(log: PartitionLog) -> Iterator[tuple[int, ProducerSnapshot
                     break
 
 
+def _listed(log: PartitionLog) -> Iterator[EndedTransaction]:
+    """Yield the entries of the transaction indexes that stay as they are when a broker starts."""
+    for segment in log.served:
+        if segment.txn_index is None or segment.base in log.loaded.recovered:
+            continue
+        with closing(segment.txn_index.open()) as source:
+            index = read_txn_index(source)
+        names = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+        for producer, first, last, stable in zip(*(index[name].tolist() for name in names), strict=True):
+            yield EndedTransaction(producer, first, last, stable, committed=False)
+
+
 def load_first_snapshot(log: PartitionLog, producers: ProducerReplay) -> None:
     """Start from the snapshot at the first segment, where earlier ones are gone."""
     for file in log.partition.snapshots:
@@ -419,9 +447,13 @@ class Spans:
 
     def __init__(self, aborted: Iterable[EndedTransaction]) -> None:
         self._by_producer: dict[int, list[tuple[int, int]]] = {}
-        for transaction in aborted:
+        for transaction in sorted(aborted, key=lambda one: one.first_offset):
             spans = self._by_producer.setdefault(transaction.producer_id, [])
-            spans.append((transaction.first_offset, transaction.last_offset))
+            first, last = transaction.first_offset, transaction.last_offset
+            if spans and first <= spans[-1][1]:
+                spans[-1] = spans[-1][0], max(spans[-1][1], last)
+            else:
+                spans.append((first, last))
 
     def find(self, producer: int, offset: int) -> tuple[int, int] | None:
         """First offset and marker of the aborted transaction that an offset of a producer belongs to."""
@@ -471,4 +503,4 @@ def view_of(log: PartitionLog, *, read_committed: bool) -> View:
     state = log.replayed
     if not read_committed:
         return View(state.log_end_offset, None, log)
-    return View(state.last_stable_offset, Spans(state.producers.aborted), log)
+    return View(state.last_stable_offset, state.aborted, log)

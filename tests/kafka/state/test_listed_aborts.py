@@ -1,0 +1,56 @@
+"""Readers of committed records pass over what a transaction index lists, whether a marker in the log ends it or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures import golden
+from rmqctl.kafka.loading.producers import EndedTransaction
+from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
+from rmqctl.kafka.state.partition_state import PartitionLog, Spans
+from rmqctl.kafka.store import KafkaStore
+from rmqctl.opening import open_store
+from tests.kafka.state.listed_aborts_helpers import CASES, PARTITION, STORE, listed
+
+
+def log_of(root: Path) -> PartitionLog:
+    store = open_store(str(root))
+    assert isinstance(store, KafkaStore)
+    return next(log for log in store.replicas.served if log.partition.directory == PARTITION)
+
+
+def committed(log: PartitionLog) -> set[int]:
+    _, *rows = offset_rows(log, OffsetQuestion(0, 1000, read_committed=True))
+    return {row["offset"] for row in rows}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_an_index_lists_is_passed_over(case: str, tmp_path: Path) -> None:
+    log = log_of(listed(case, tmp_path))
+    expected = committed(log_of(golden.pristine(STORE))) - CASES[case]
+    assert committed(log) == expected
+    (_, first, *_, last) = offset_rows(log, OffsetQuestion(min(CASES[case]), 1, read_committed=True, explain=True))
+    assert first["offset"] not in CASES[case]
+    assert "aborted" in last["what"] or "aborted" in str(last)
+
+
+def test_an_index_that_a_start_makes_again_lists_nothing(tmp_path: Path) -> None:
+    root = listed("an entry begins earlier", tmp_path)
+    (root / ".kafka_cleanshutdown").unlink()
+    (root / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    assert committed(log_of(root)) == committed(log_of(golden.pristine(STORE)))
+
+
+def test_spans_that_overlap_are_one() -> None:
+    spans = Spans(EndedTransaction(7, *ends, 0, False) for ends in [(10, 20), (12, 15), (30, 31), (12, 15)])
+    assert [spans.find(7, offset) for offset in (9, 10, 17, 20, 21, 31)] == [
+        None,
+        (10, 20),
+        (10, 20),
+        (10, 20),
+        None,
+        (30, 31),
+    ]
+    assert spans.find(8, 12) is None
