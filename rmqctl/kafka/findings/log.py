@@ -155,7 +155,8 @@ BATCH_FUTURE = _declare(
 BATCH_LEADER_EPOCH = _declare(
     "batch.leader-epoch",
     _E,
-    "The leader epoch of a batch is higher than that of batches after it: epochs never go back along a log.",
+    "The leader epoch of a batch is higher than that of batches after it: epochs never go back along a log. Or it is that of the "
+    "last batches, and of no leader that there was.",
     "Restore the four bytes from a replica; no CRC covers them.",
     broker="After a crash it adds the epoch to its chain, and followers may cut their logs at the wrong place.",
     see="spec 9.3, 13.3",

@@ -241,6 +241,7 @@ class Verification:
             compacted=state.is_compacted(partition, log.checkpoints, self.image),
             may_be_compacted=self.image is None or partition.topic not in self.image.topics,
             log_start=log.checkpoints.offset(FileKind.LOG_STARTS, partition) or 0,
+            leader_epoch=state.leader_epoch(partition, self.image),
         )
         producers = ProducerCheck(partition)
         yield from producers.begin()

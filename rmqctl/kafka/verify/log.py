@@ -98,6 +98,7 @@ class LogCheck:
         compacted: the topic is compacted: it is known to be, or batches with fewer records than offsets were met.
         may_be_compacted: nothing says whether the topic is.
         log_start: offsets below it were deleted on purpose.
+        leader_epoch: that of the last leader, by the cluster's metadata; None: nothing says it.
         legacy: messages of magic 0 or 1 were met.
         damaged: any damage was met in the log, so state replayed from it is not to be trusted.
         misses: records may be missing, in holes or under the batches with which repair bridges damage: what was derived
@@ -112,6 +113,7 @@ class LogCheck:
     compacted: bool = False
     may_be_compacted: bool = False
     log_start: int = 0
+    leader_epoch: int | None = None
     legacy: bool = False
     damaged: bool = False
     misses: bool = False
@@ -423,7 +425,9 @@ class LogCheck:
     def _wrong_epochs(self, log: PartitionLog) -> Iterator[Finding]:
         """Blame batches whose epochs do not ascend: the fewest, and rather those that the epoch checkpoint denies.
 
-        One or two between others are wrong, too, where that bears out those around them and has no such epoch.
+        One or two between others are wrong, too, where that bears out those around them and has no such epoch; at the
+        end of the log where besides no leader can have had it: each has its epoch from the cluster's metadata, and puts
+        it into the checkpoint before it writes (``UnifiedLog.assignEpochStartOffset``).
         """
         runs, stored = self._runs, log.leader_epochs
         ascends = all(a.epoch < b.epoch for a, b in pairwise(stored.entries)) and not stored.problems
@@ -437,12 +441,24 @@ class LogCheck:
             if agreed[before] and agreed[after] and runs[number].epoch not in known and runs[number].count <= _FEW
         }
         right = [number for number in right if number not in denied]
+        if len(right) > 1 and self._is_of_no_leader(runs[right[-1]], known) and agreed[right[-2]]:
+            right.pop()
         for number in sorted({*range(len(runs))} - {*right}):
             other = runs[min(right, key=lambda one: abs(one - number))].epoch
             self.damaged = True
             for file, position, size in runs[number].places:
                 message = f"leader epoch {runs[number].epoch} beside a batch of epoch {other}"
                 yield Finding(BATCH_LEADER_EPOCH, file.name, position, size, message)
+
+    def _is_of_no_leader(self, run: _Run, known: set[int]) -> bool:
+        """Whether the last batches are of an epoch that is later than any leader had.
+
+        Args:
+            known: epochs of the checkpoint.
+        """
+        if run.count > _FEW or run.epoch <= max(known, default=run.epoch):
+            return False
+        return self.is_clean or (self.leader_epoch is not None and run.epoch > self.leader_epoch)
 
     def _blame(self, kind: FindingKind, rows: _Rows, row: int, message: str) -> Finding:
         """Return a finding at a row whose header is wrong, so that nothing derived from it is held against others."""

@@ -289,6 +289,15 @@ def read_image(directory: LogDirectory, checkpoints: Checkpoints) -> MetadataIma
     return None if partition is None else metadata_image(PartitionLog(directory, partition, checkpoints))
 
 
+def leader_epoch(partition: Partition, image: MetadataImage | None) -> int | None:
+    """Return the epoch of the last leader that the cluster's metadata knows of a partition; None where nothing does."""
+    number = partition.partition
+    if image is None or image.problems or number is None or not partition.is_plain:
+        return None
+    known = image.partitions_of(partition.topic).get(number)
+    return None if known is None else int(known["leaderEpoch"])
+
+
 def is_compacted(partition: Partition, checkpoints: Checkpoints, image: MetadataImage | None) -> bool:
     """Whether a topic is known to be compacted: internally, by its settings, or because the cleaner worked on it."""
     if partition.topic in COORDINATED or partition.partition is None:
