@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formats.kafka.record_batch import HEADER_SIZE, MAGIC_AT
+from formats.kafka.record_batch import HEADER_SIZE, LENGTH_AT, MAGIC_AT
 from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.files.windows import Windows
 from rmqctl.kafka.log.block import SLACK, Block, Bytes8, Gap, GapKind
@@ -25,6 +25,8 @@ PIECE = 1 << 19
 _LOOK_BACK = (1 << 16, 2 << 20, 16 << 20)
 _FIRST_LOOK = 1 << 13
 _OVERLAP = 64
+_SHARED = LENGTH_AT - 1
+"""Bytes with which a batch may begin and another one end: those of a base offset that may all be zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +88,20 @@ def whole_in(source: ByteSource, extent: Extent) -> Block:
 def scan_inside(source: ByteSource, extent: Extent) -> Iterator[tuple[Block, list[Block]]]:
     """Scan, and search what does not match its CRC: with each block come the batches that lie in such ones, whole.
 
+    So do those that begin with the last zeros of the batch before them, as where bytes between the two were taken out.
+
     Raises:
         OSError: the source cannot be read.
     """
     end = 0
     for block in scan(source, extent):
         inside = []
-        for at, size in zip(block.position[~block.crc_ok].tolist(), block.size[~block.crc_ok].tolist(), strict=True):
-            found = whole_in(source, Extent(extent.file, start=max(at, end), stop=at + size))
-            if len(found):
+        bad = zip(block.position[~block.crc_ok].tolist(), block.size[~block.crc_ok].tolist(), strict=True)
+        searched = [(at, at + size) for at, size in bad] + [(gap.position, gap.position) for gap in block.gaps]
+        for at, stop in sorted(searched):
+            begin = max(at - _SHARED, end, 0)
+            found = whole_in(source, Extent(extent.file, start=begin, stop=stop)) if begin < stop else ()
+            if found:
                 inside.append(found)
                 end = int((found.position + found.size).max())
         yield block, inside

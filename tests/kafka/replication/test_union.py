@@ -210,7 +210,7 @@ def batches_of(union: Union, written: dict[bytes, Batch], found: set[Batch]) -> 
 
 
 @pytest.mark.parametrize(
-    "seeds", [*(range(start, start + 50) for start in range(0, 300, 50)), [2462, 910_403, 910_935]]
+    "seeds", [*(range(start, start + 50) for start in range(0, 300, 50)), [2462, 910_403, 910_564, 910_935]]
 )
 def test_every_whole_record_is_in_the_union_or_a_later_leader_stands_against_it(
     seeds: Iterable[int], tmp_path: Path
