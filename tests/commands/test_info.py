@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,3 +52,16 @@ def test_explain_lists_facts_with_their_bounds(rmqctl: Rmqctl) -> None:
     result = rmqctl("info", golden.pristine("5.1.4-crash"), "--explain", "-o", "json")
     facts = {row["fact"]: (row["lowest"], row["highest"]) for row in json.loads(result.stdout)}
     assert facts["properties do not end with 0x02"] == ("4.9.1", "5.1.4")
+
+
+def test_a_partition_without_a_segment_has_none(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    before = [json.loads(line) for line in rmqctl("info", root, "--segments", "-o", "jsonl").stdout.splitlines()]
+    topic, number = before[-1]["topic"], before[-1]["partition"]
+    for file in (root / f"{topic}-{number}").glob("*.*index"):
+        file.unlink()
+    for file in (root / f"{topic}-{number}").glob("*.log"):
+        file.unlink()
+    done = rmqctl("info", root, "--segments", "-o", "jsonl")
+    wanted = [row for row in before if (row["topic"], row["partition"]) != (topic, number)]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == wanted

@@ -84,7 +84,7 @@ def segments(replicas: Replicas) -> Answer:
     def rows() -> Iterator[Row]:
         for log in replicas.all:
             found = log.segments
-            ends = [*(segment.base for segment in found[1:]), None]
+            ends = [*(segment.base for segment in found[1:]), None][: len(found)]
             for segment, end in zip(found, ends, strict=True):
                 file = segment.log
                 assert file is not None
