@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,24 @@ def test_every_byte_of_a_golden_directory(name: str) -> None:
     for file in found.all_files():
         if file.size < 1 << 20:
             assert not check_cover(file), file.name
+
+
+@pytest.mark.parametrize("end", ["index", "timeindex", "txnindex", "snapshot"])
+def test_a_giant_is_not_read_whole(tmp_path: Path, end: str) -> None:
+    path = tmp_path / f"{0:020}.{end}"
+    with path.open("wb") as giant:
+        giant.write(bytes(range(1, 100)))
+        giant.truncate(3 << 30)
+    (file,) = read_partition(LocalTree(str(tmp_path)), "").files
+    notes = annotate(file)
+    tracemalloc.start()
+    at = 0
+    for note in notes if end != "snapshot" else islice(notes, 1000):
+        assert note.offset == at
+        at = note.end
+    assert at == 3 << 30 or end == "snapshot"
+    assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    tracemalloc.stop()
 
 
 def test_fields_of_a_batch(tmp_path: Path, rmqctl: Rmqctl) -> None:

@@ -23,6 +23,7 @@ from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.dump.segments import extent_of
 from rmqctl.kafka.log.block import Block, Gap, GapKind
 from rmqctl.kafka.log.codecs import codec_name, inflate
+from rmqctl.kafka.log.indexes import MAX_SNAPSHOT
 from rmqctl.kafka.log.legacy import read_message
 from rmqctl.kafka.log.reference import varint
 from rmqctl.kafka.log.scan import scan
@@ -256,28 +257,41 @@ def _table(name: str, source: ByteSource, entry: str, schema: Any, *, base: int)
     """Entries up to the last that is not zero, then room."""
     run = plan_of(schema).runs[0]
     size = run.packer.size
-    data = source.read_at(0, source.size())
-    used = -(-len(without_room(data)) // size) * size
-    for number, at in enumerate(range(0, min(used, len(data)), size)):
-        raw = data[at : at + size]
+    whole, last = source.size(), _last_data(source)
+    used = -(-last // size) * size
+    data, begin = b"", 0
+    for number, at in enumerate(range(0, min(used, whole), size)):
+        if at + size > begin + len(data):
+            data, begin = source.read_at(at, _PIECE // size * size), at
+        raw = data[at - begin : at - begin + size]
         notes = _Notes(name, at, raw, (entry,), Group(entry, at, len(raw), f"number {number}", wrong=len(raw) < size))
         meanings = {}
         if "relative_offset" in run.names:
             (relative,) = run.only("relative_offset").unpack_from(raw.ljust(size, b"\0"))
             meanings["relative_offset"] = f"offset {relative + base}"
         yield from notes.run(run, 0, **meanings)
-    if used < len(data):
-        rest = data[used : used + RAW_LIMIT]
-        yield Annotation(
-            name, used, len(data) - used, ("zero_tail",), rest, None, f"{len(data) - used:,} bytes, no entries"
-        )
+    if used < whole:
+        rest = source.read_at(used, RAW_LIMIT)
+        yield Annotation(name, used, whole - used, ("zero_tail",), rest, None, f"{whole - used:,} bytes, no entries")
+
+
+def _last_data(source: ByteSource) -> int:
+    """Return where the zeros begin that a file ends with; it may be a giant."""
+    end = max((end for _, end in source.data_ranges(0, source.size())), default=0)
+    while end:
+        begin = max(end - _PIECE, 0)
+        if used := len(without_room(source.read_at(begin, end - begin))):
+            return begin + used
+        end = begin
+    return 0
 
 
 def _producers(name: str, source: ByteSource) -> Iterator[Annotation]:
     from crc32c import crc32c
 
-    data = source.read_at(0, source.size())
     head, entry = plan_of(SnapshotHead).runs[0], plan_of(ProducerEntry).runs[0]
+    whole = source.size()
+    data = source.read_at(0, min(whole, head.packer.size + MAX_SNAPSHOT // entry.packer.size * entry.packer.size))
     crc_ok = len(data) >= CRC_FROM and head.only("version", "crc").unpack_from(data)[1] == crc32c(data[CRC_FROM:])
     first = data[: head.packer.size]
     yield from _Notes(name, 0, first, ("snapshot",), Group("snapshot", 0, len(first)), crc_ok=crc_ok).run(head, 0)
@@ -286,6 +300,9 @@ def _producers(name: str, source: ByteSource) -> Iterator[Annotation]:
         raw = data[at : at + size]
         group = Group("producer", at, len(raw), f"number {number}", wrong=len(raw) < size)
         yield from _Notes(name, at, raw, ("producer",), group).run(entry, 0)
+    if len(data) < whole:
+        rest, text = source.read_at(len(data), RAW_LIMIT), f"{whole - len(data):,} bytes, more than a snapshot has"
+        yield Annotation(name, len(data), whole - len(data), ("gap",), rest, None, text, wrong=True)
 
 
 def _lines(name: str, source: ByteSource) -> Iterator[Annotation]:
