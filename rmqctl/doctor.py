@@ -218,11 +218,12 @@ def _hanging(store: Store) -> Iterator[Row]:
     waits = [_waiting(here[place]) for place in here if place in places and _waiting_records(here[place])]
     if not waits and places <= here.keys():
         return  # it was ended in each of them
-    names = ", ".join(row["transactional_id"] for row in hanging)
-    since = instant(min(row["start_timestamp"] for row in hanging))
+    names = ", ".join(row["transactional_id"] or f"of producer {row['producer_id']}" for row in hanging)
+    begun = [row["start_timestamp"] for row in hanging if row["start_timestamp"] is not None]
+    since = f", since {instant(min(begun))}" if begun else ""
     never = "Transaction" if len(hanging) == 1 else "Transactions"
     where = ", ".join(waits or sorted(places))
-    text = f"{never} {names} never ended, since {since}: readers of committed records wait at {where}"
+    text = f"{never} {names} never ended{since}: readers of committed records wait at {where}"
     yield {"id": "transaction", "command": "transactions", "message": text}
 
 

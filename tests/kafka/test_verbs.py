@@ -275,3 +275,12 @@ def test_tables_of_sound_directories_are_short(rmqctl: Rmqctl, monkeypatch: pyte
     info = rmqctl("info", root).stdout.splitlines()
     assert sum(line.split() == ["partitions", "39"] for line in info) == 2
     assert all(len(line) <= 80 for line in info if root not in line)
+
+
+def test_a_transaction_that_hangs_without_a_known_id(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    for file in root.glob("__transaction_state-*/*.log"):
+        file.write_bytes(b"")
+    done = rmqctl("doctor", root)
+    assert done.exit_code == 1
+    assert "Transaction of producer 1008 never ended: readers of committed records wait at " in done.stdout
