@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
-from rmqctl.arrow import ArrowTable
+from rmqctl.arrow import TIME, ArrowTable, batched, in_calendar
 from rmqctl.errors import IOFailure, RmqctlError, WrongUsage
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.filters import nearest
@@ -295,6 +295,37 @@ class ReadingTable:
 
 
 Options = TypeVar("Options")
+
+
+@dataclass(frozen=True, slots=True)
+class RowTable(Generic[Options]):
+    """A small table that needs the whole store at once.
+
+    Attributes:
+        columns: its schema.
+        find: gives its rows, times in ms; None is no row.
+    """
+
+    columns: pa.Schema
+    find: Callable[[Options], Iterable[Mapping[str, Any] | None]]
+    options: Options
+
+    def schema(self) -> pa.Schema:
+        return self.columns
+
+    def parts(self) -> list[int]:
+        return [0]
+
+    def read(self, part: int) -> Iterator[pa.RecordBatch]:
+        times = [field.name for field in self.columns if field.type == TIME]
+        found = (row for row in self.find(self.options) if row is not None)
+        return batched(({**row, **{name: _moment(row.get(name)) for name in times}} for row in found), self.columns)
+
+
+def _moment(milliseconds: int | None) -> int | None:
+    """Microseconds; null for -1, where there is none, and for what no calendar holds."""
+    known = milliseconds is not None and milliseconds != -1 and in_calendar(milliseconds)
+    return milliseconds * 1000 if known and milliseconds is not None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 
 from formats.kafka.record_batch import HEADER_SIZE
 from rmqctl import questions
-from rmqctl.arrow import TIME, ArrowTable, batched, in_calendar, strings
+from rmqctl.arrow import TIME, ArrowTable, batched, strings
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters
 from rmqctl.kafka.filters import Wanted
@@ -24,7 +25,7 @@ from rmqctl.kafka.tables.stretches import IndexedSegment, KafkaFilter, Stretch, 
 from rmqctl.kafka.verbs import looking
 from rmqctl.kafka.verbs.checking import findings_of
 from rmqctl.parallel import Share
-from rmqctl.tables import Figures, OptionTables, ReadingTable, Table
+from rmqctl.tables import Figures, OptionTables, ReadingTable, RowTable, Table
 
 Rows = Iterable[Mapping[str, Any] | None]
 
@@ -99,43 +100,6 @@ FINDING_SCHEMA = pa.schema(
 """Keys of the findings of ``verify``; null where a fact is absent."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowTable:
-    """A small table that needs the whole directory at once.
-
-    Attributes:
-        columns: its schema.
-        find: gives its rows.
-    """
-
-    options: KafkaOptions
-    columns: pa.Schema
-    find: Callable[[KafkaOptions], Rows]
-
-    def schema(self) -> pa.Schema:
-        return self.columns
-
-    def parts(self) -> list[int]:
-        return [0]
-
-    def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        return timed(self.find(self.options), self.columns)
-
-
-def timed(rows: Rows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows with times in ms as batches."""
-    times = [f.name for f in schema if f.type == TIME]
-    found = (row for row in rows if row is not None)
-    made = ({name: row.get(name) for name in schema.names} | {t: _moment(row.get(t)) for t in times} for row in found)
-    return batched(made, schema)
-
-
-def _moment(milliseconds: int | None) -> int | None:
-    """Microseconds; null for -1, where there is none, and for what no calendar holds."""
-    known = milliseconds is not None and milliseconds != -1 and in_calendar(milliseconds)
-    return milliseconds * 1000 if known and milliseconds is not None else None
-
-
 def _topics(options: KafkaOptions) -> Rows:
     rows = looking.topics(options.replicas(), questions.Topics()).rows
     wanted = options.wanted
@@ -156,17 +120,13 @@ def _findings(options: KafkaOptions) -> Rows:
     return (finding.row() for finding in findings_of(options.replicas().place, options.level))
 
 
-def _small(schema: pa.Schema, find: Callable[[KafkaOptions], Rows]) -> Callable[[KafkaOptions], Table]:
-    return lambda options: RowTable(options, schema, find)
-
-
 TABLES: dict[str, Callable[[KafkaOptions], Table]] = {
     "records": RecordTable,
     "batches": BatchTable,
-    "findings": _small(FINDING_SCHEMA, _findings),
-    "topics": _small(TOPIC_SCHEMA, _topics),
-    "consumer_offsets": _small(CONSUMER_SCHEMA, _consumers),
-    "transactions": _small(TRANSACTION_SCHEMA, _transactions),
+    "findings": partial(RowTable, FINDING_SCHEMA, _findings),
+    "topics": partial(RowTable, TOPIC_SCHEMA, _topics),
+    "consumer_offsets": partial(RowTable, CONSUMER_SCHEMA, _consumers),
+    "transactions": partial(RowTable, TRANSACTION_SCHEMA, _transactions),
     "reading": lambda options: ReadingTable(RecordTable(options)),
 }
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqctl.arrow import TIME, ArrowTable, batched, in_calendar
+from rmqctl.arrow import TIME, ArrowTable, batched
 from rmqctl.filters import Filters
 from rmqctl.parallel import Share, note
 from rmqctl.rocketmq.dispatch.continuity import messages_in
@@ -33,7 +33,7 @@ from rmqctl.rocketmq.tables.units import IndexTable, UnitTable
 from rmqctl.rocketmq.verify.driver import Level, SplitResult, Verification, VerifyOptions, check_split
 from rmqctl.rocketmq.verify.splits import Job, Split
 from rmqctl.store import Place
-from rmqctl.tables import Figures, OptionTables, ReadingTable, Table, check_reachable
+from rmqctl.tables import Figures, OptionTables, ReadingTable, RowTable, Table, check_reachable
 
 Row = dict[str, Any]
 
@@ -85,78 +85,25 @@ FINDING_SCHEMA = pa.schema(
 _INT32 = range(-(1 << 31), 1 << 31)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicTable:
-    """Queues with the offsets a broker answers."""
-
-    options: TableOptions
-
-    def schema(self) -> pa.Schema:
-        return TOPIC_SCHEMA
-
-    def parts(self) -> list[int]:
-        return [0]
-
-    def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        found = queue_ends(self.options.store(), processes=1).rows
-        rows = (row.row() for row in found if self._wants(row.topic, row.queue_id))
-        return batched((_timed(row) for row in rows), TOPIC_SCHEMA)
-
-    def _wants(self, topic: str, queue_id: int) -> bool:
-        wanted = self.options.wanted
-        return wanted.includes_topic(topic) and wanted.queue_id in {None, queue_id}
+def _topics(options: TableOptions) -> Iterator[Row]:
+    wanted = options.wanted
+    for row in queue_ends(options.store(), processes=1).rows:
+        if wanted.includes_topic(row.topic) and wanted.queue_id in {None, row.queue_id}:
+            yield row.row()
 
 
-def _timed(row: Row) -> Row:
-    return {key: _moment(value) if key.endswith("timestamp") else value for key, value in row.items()}
+def _consumers(options: TableOptions) -> Iterator[Row]:
+    for o in consumer_offsets(options.store()):
+        if o.queue_id in _INT32:
+            yield {
+                "group": o.group, "topic": o.topic, "queue_id": o.queue_id, "consumer_offset": o.offset, "file": o.file,
+            }  # fmt: skip
 
 
-def _moment(milliseconds: int | None) -> int | None:
-    """Microseconds, null for what no calendar holds."""
-    return milliseconds * 1000 if milliseconds is not None and in_calendar(milliseconds) else None
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerTable:
-    """Offsets of consumer groups."""
-
-    options: TableOptions
-
-    def schema(self) -> pa.Schema:
-        return CONSUMER_SCHEMA
-
-    def parts(self) -> list[int]:
-        return [0]
-
-    def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        rows = (
-            {"group": o.group, "topic": o.topic, "queue_id": o.queue_id, "consumer_offset": o.offset, "file": o.file}
-            for o in consumer_offsets(self.options.store())
-            if o.queue_id in _INT32
-        )
-        return batched(rows, CONSUMER_SCHEMA)
-
-
-@dataclass(frozen=True, slots=True)
-class FindingTable:
-    """What `verify` finds, by one task; :func:`rmqctl.pipeline.verify.findings` shares the work among many."""
-
-    options: TableOptions
-
-    def schema(self) -> pa.Schema:
-        return FINDING_SCHEMA
-
-    def parts(self) -> list[int]:
-        return [0]
-
-    def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        verification = Verification(self.options.store(), VerifyOptions(Level(self.options.level)))
-        return finding_batches(finding.row() for finding in verification.findings())
-
-
-def finding_batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """Rows of findings as batches."""
-    return batched(rows, FINDING_SCHEMA)
+def _findings(options: TableOptions) -> Iterator[Row]:
+    """Return what `verify` finds, by one task; :func:`rmqctl.pipeline.verify.findings` shares the work among many."""
+    checked = Verification(options.store(), VerifyOptions(Level(options.level)))
+    return (finding.row() for finding in checked.findings())
 
 
 # --- the tables of a store --------------------------------------------------------------------------
@@ -166,9 +113,9 @@ TABLES: dict[str, Callable[[TableOptions], Table]] = {
     "messages": MessageTable,
     "queue_units": UnitTable,
     "index_entries": IndexTable,
-    "findings": FindingTable,
-    "topics": TopicTable,
-    "consumer_offsets": ConsumerTable,
+    "findings": partial(RowTable, FINDING_SCHEMA, _findings),
+    "topics": partial(RowTable, TOPIC_SCHEMA, _topics),
+    "consumer_offsets": partial(RowTable, CONSUMER_SCHEMA, _consumers),
     "reading": lambda options: ReadingTable(MessageTable(options)),
 }
 
@@ -192,7 +139,7 @@ class RocketMQTables(OptionTables[TableOptions]):
     def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
         options = VerifyOptions(Level(self.options.level), split_size=SPLIT_SIZE)
         checked = Verification(self.options.store(), options, share=splits_shared(share))
-        return finding_batches(finding.row() for finding in checked.findings())
+        return batched((finding.row() for finding in checked.findings()), FINDING_SCHEMA)
 
     def log(self) -> MessageLog:
         return MessageLog(self.options)
