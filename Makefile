@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Java 17 or later runs Spark; where there is none, a package brings one.
 JAVA   := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 HAS_JAVA := $(shell "$(JAVA)" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' && echo yes)
-EXTRAS := dev,docs,report,watch,tui,s3,rocksdb,sql,delta,spark$(if $(HAS_JAVA),,$(comma)spark-java)
+EXTRAS := dev,docs,report,watch,tui,s3,rocksdb,sql,delta,iceberg,spark$(if $(HAS_JAVA),,$(comma)spark-java)
 # Which cases `make slow` runs: every one, or every Nth of each test.
 EVERY  ?= 1
 # The first Python that is new enough; say `make PYTHON=/path/to/python3` to choose.

@@ -1,4 +1,4 @@
-"""`rmqctl export`: messages as Parquet, ORC, CSV, JSON lines or a Delta table."""
+"""`rmqctl export`: messages as Parquet, ORC, CSV, JSON lines, a Delta or an Iceberg table."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmqctl.pipeline import Cluster
     from rmqctl.pipeline.export import Export
     from rmqctl.pipeline.export_manifest import Manifest
+    from rmqctl.pipeline.outputs import Output as Place
     from rmqctl.tables import Tables
 
 
@@ -42,11 +43,13 @@ def _names(value: str | None) -> tuple[str, ...]:
 @click.argument("output", metavar="OUT", shell_complete=files)
 @click.option(
     "--to",
-    type=click.Choice(["parquet", "orc", "csv", "jsonl", "delta"]),
+    type=click.Choice(["parquet", "orc", "csv", "jsonl", "delta", "iceberg"]),
     default="parquet",
     show_default=True,
     help="Format.",
 )
+@click.option("--catalog", help="With --to iceberg: the URI of a catalog, or its name in PyIceberg's configuration.")
+@click.option("--table", metavar="NAMESPACE.TABLE", help="The name of the table in --catalog; its files are in OUT.")
 @click.option(
     "--partition-by",
     default="topic,day",
@@ -86,6 +89,8 @@ def command(
     store: StoreOptions,
     output: str,
     to: str,
+    catalog: str | None,
+    table: str | None,
     partition_by: str,
     columns: str | None,
     body: str,
@@ -120,9 +125,8 @@ def command(
     """
     from rmqctl.pipeline.export import Export, ExportChoices
     from rmqctl.pipeline.mounted import unreadable
-    from rmqctl.pipeline.outputs import output_at
 
-    is_delta, to = to == "delta", "parquet" if to == "delta" else to
+    place, to = _place(output, to, catalog, table)
     if compact and to != "parquet":
         refuse("--compact", f"puts files of Parquet together, not of {to}.")
     opened = store.open_each()
@@ -135,9 +139,7 @@ def command(
         to, _names(columns) or None, divided, _codec(to, compression), body, split_size, incremental, overwrite,
         target_file_size, compact,
     )  # fmt: skip
-    if is_delta:
-        from rmqctl.pipeline.export_delta import delta_at as output_at
-    export = Export(tables, output_at(output), choices)
+    export = Export(tables, place, choices)
     if opened.is_running:
         message("a broker holds the lock of this store: what it is still writing is left for the next export")
     manifest = _run(export, cluster, output, is_here=is_local(engine, opened.size if has_spark() else 0))
@@ -145,6 +147,23 @@ def command(
     for sentence in export.read.remarks(tables.names[0]):
         message(sentence)
     _show(manifest, export, out)
+
+
+def _place(path: str, to: str, catalog: str | None, table: str | None) -> tuple[Place, str]:
+    """Where the files go, and their format."""
+    from rmqctl.pipeline.export_delta import delta_at
+    from rmqctl.pipeline.export_iceberg import iceberg_at
+    from rmqctl.pipeline.outputs import output_at
+
+    if (catalog is None) != (table is None):
+        refuse("--table" if catalog is None else "--catalog", "goes with the other of --catalog and --table.")
+    if catalog is not None and to != "iceberg":
+        refuse("--catalog", "is for --to iceberg.")
+    if (table is not None and not all(table.split(".")[:2])) or "." not in (table or "."):
+        refuse("--table", "is a namespace, a dot and a name, such as mq.messages.")
+    if to == "iceberg":
+        return iceberg_at(path, catalog or "", table or ""), "parquet"
+    return (delta_at(path), "parquet") if to == "delta" else (output_at(path), to)
 
 
 def _run(export: Export, cluster: Cluster, output: str, *, is_here: bool) -> Manifest:

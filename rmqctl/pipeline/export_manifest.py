@@ -12,7 +12,7 @@ from zlib import crc32
 
 import orjson
 
-from rmqctl.errors import Refused
+from rmqctl.errors import MissingExtra, Refused
 from rmqctl.parallel import Tally
 from rmqctl.tables import Marks, Places
 
@@ -66,6 +66,7 @@ class ExportLayout:
         split_size: bytes of the log that become one set of files.
         place, time: the columns that say where a row lies, and its time.
         target_size: bytes from which on rows of a partition go into another file.
+        field_ids: of Iceberg, the numbers of columns by their names, and of what is in them by names with dots.
     """
 
     format: str
@@ -77,6 +78,7 @@ class ExportLayout:
     place: str = "physical_offset"
     time: str = "store_timestamp"
     target_size: int = TARGET_SIZE
+    field_ids: dict[str, int] = field(default_factory=dict)
 
     @property
     def suffix(self) -> str:
@@ -98,7 +100,8 @@ class ExportLayout:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A part of the values of a column: those whose UTF-8 has the same CRC-32, modulo a count.
+    """A part of the values of a column: those whose UTF-8 has the same CRC-32, modulo a count. In Iceberg it is the
+    hash that the format knows, so that its readers leave out other buckets.
 
     Few files hold many small topics so, and the column stays in them.
     """
@@ -120,9 +123,23 @@ class Bucket:
     def __str__(self) -> str:
         return f"bucket({self.column},{self.count})"
 
-    def number(self, value: Any) -> int | None:
+    def number(self, value: Any, *, in_iceberg: bool = False) -> int | None:
         """Return the number of a value's bucket; None for null."""
-        return None if value is None else crc32(str(value).encode("utf-8", "surrogatepass")) % self.count
+        if value is None:
+            return None
+        if in_iceberg:
+            return _iceberg_hash(value) % self.count
+        return crc32(str(value).encode("utf-8", "surrogatepass")) % self.count
+
+
+def _iceberg_hash(value: str | int) -> int:
+    """Return the hash of a text or a whole number (Iceberg's specification, appendix B: 32-bit Murmur3, x86)."""
+    try:
+        import mmh3
+    except ModuleNotFoundError as error:
+        raise MissingExtra("an Iceberg table in buckets", "iceberg", error.name or "mmh3") from error
+    data = value.to_bytes(8, "little", signed=True) if isinstance(value, int) else value.encode()
+    return mmh3.hash(data) & 0x7FFFFFFF
 
 
 _MOST_BUCKETS = 1 << 31
@@ -244,6 +261,8 @@ class Manifest:
         document["read"] = None if self.read is None else self.read.document()
         document["start"], document["end"] = self.covers()
         document["layout"] = asdict(self.layout)
+        if not self.layout.field_ids:
+            del document["layout"]["field_ids"]
         document["files"] = [file.document(self.layout.place, self.layout.time) for file in self.files]
         return document
 

@@ -15,7 +15,7 @@ import io
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -284,7 +284,7 @@ class FileWriter:
             self._now = _with_rows(self._now, rows, self._layout)
         if self._sorts and self._layout.order:
             rows = rows.sort_by([(name, "ascending") for name in self._layout.order])
-        chosen = rows.select(list(self._layout.columns))
+        chosen = numbered(rows.select(list(self._layout.columns)), self._layout.field_ids)
         if self._writer is None:
             number = f"-{len(self.done)}" if self.done else ""
             self._now = replace(self._now, path=f"{self._name}{number}{self._layout.suffix}")
@@ -310,6 +310,23 @@ class FileWriter:
         if self._writer is not None:
             with suppress(Exception):
                 self._writer.close()
+
+
+def numbered(rows: pa.Table, ids: Mapping[str, int]) -> pa.Table:
+    """Return rows whose columns have their numbers, as files of Iceberg need them; as they are where there are none."""
+    return rows.cast(pa.schema([_numbered(one, one.name, ids) for one in rows.schema])) if ids else rows
+
+
+def _numbered(one: pa.Field, name: str, ids: Mapping[str, int]) -> pa.Field:
+    kind = one.type
+    if pa.types.is_map(kind):
+        key, item = (_numbered(inner, f"{name}.{inner.name}", ids) for inner in (kind.key_field, kind.item_field))
+        kind = pa.map_(key, item)
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_numbered(kind.value_field.with_name("element"), f"{name}.element", ids))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_numbered(inner, f"{name}.{inner.name}", ids) for inner in kind])
+    return one.with_type(kind).with_metadata({"PARQUET:field_id": str(ids[name])})
 
 
 def _with_rows(file: ExportedFile, rows: pa.Table, layout: ExportLayout) -> ExportedFile:
@@ -476,13 +493,13 @@ def _complete(files: FileWriter, rows: pa.Table | None) -> None:
 
 def _codes(batch: pa.RecordBatch, layout: ExportLayout) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
     """Return the partition of each row as a number, shape (n,), and what the numbers stand for."""
-    return group_codes([_partition_column(batch, name, layout.time) for name in layout.partition_by], batch.num_rows)
+    return group_codes([_partition_column(batch, name, layout) for name in layout.partition_by], batch.num_rows)
 
 
-def _partition_column(batch: pa.RecordBatch, name: str, time: str) -> Any:
+def _partition_column(batch: pa.RecordBatch, name: str, layout: ExportLayout) -> Any:
     if name in {DAY, HOUR}:
         form, width = ("%Y-%m-%d", _DAY_US) if name == DAY else ("%Y-%m-%dT%H", _HOUR_US)
-        moments = batch.column(time)
+        moments = batch.column(layout.time)
         steps = np.floor_divide(pc.fill_null(moments.cast(pa.int64()), 0).to_numpy(), width)
         found = pa.array(steps, mask=moments.is_null().to_numpy(zero_copy_only=False))
         few = found.dictionary_encode(null_encoding="encode")  # each is written out once
@@ -492,7 +509,9 @@ def _partition_column(batch: pa.RecordBatch, name: str, time: str) -> Any:
     if bucket is None:
         return batch.column(name)
     few = batch.column(bucket.column).dictionary_encode(null_encoding="encode")
-    numbers = pa.array([bucket.number(value) for value in few.dictionary.to_pylist()], pa.int32())
+    is_iceberg = bool(layout.field_ids)
+    known = [bucket.number(value, in_iceberg=is_iceberg) for value in few.dictionary.to_pylist()]
+    numbers = pa.array(known, pa.int32())
     return numbers.take(few.indices)
 
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, ClassVar, Protocol
 from uuid import uuid4
 
 import orjson
+import pyarrow as pa
 
 from rmqctl.errors import IOFailure, Refused
 from rmqctl.files.new_files import exchange_paths, sync_names, sync_path
@@ -76,15 +77,22 @@ class Output(Protocol):
         """Have a small file with this content, at once."""
         ...
 
+    def claim(self, name: str, data: bytes) -> bool:
+        """Have a small file with this content where none is, at once; False where one is there, which stays."""
+        ...
+
     def remove(self, name: str) -> None:
         """Delete a file or a directory with all in it, if it is there."""
         ...
 
-    def check(self, layout: ExportLayout) -> None:
-        """Refuse a layout that does not go with what is here, before anything is read.
+    def fitted(self, layout: ExportLayout, schema: pa.Schema) -> ExportLayout:
+        """Return a layout as the files here need it, before anything is read.
+
+        Args:
+            schema: all columns that tasks have for it.
 
         Raises:
-            Refused: it does not.
+            Refused: it does not go with what is here.
         """
         ...
 
@@ -216,6 +224,23 @@ class LocalOutput:
         with self.create(name) as stream:
             stream.write(data)
 
+    def claim(self, name: str, data: bytes) -> bool:
+        target = self.root / name
+        made = target.parent / f"_{uuid4().hex}{_PARTIAL}"
+        self.write(made.relative_to(self.root).as_posix(), data)
+        try:
+            os.link(made, target)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links; who writes here is alone
+            if target.exists():
+                return False
+            made.replace(target)
+        finally:
+            made.unlink(missing_ok=True)
+        sync_path(target.parent)
+        return True
+
     def remove(self, name: str) -> None:
         path = self.root / name
         if path.is_dir() and not path.is_symlink():
@@ -225,8 +250,9 @@ class LocalOutput:
         if path.parent.is_dir():
             sync_path(path.parent)
 
-    def check(self, layout: ExportLayout) -> None:
-        """Files replace each other whatever their layout is."""
+    def fitted(self, layout: ExportLayout, schema: pa.Schema) -> ExportLayout:
+        """Return the layout: files replace each other whatever theirs is."""
+        return layout
 
     def clear(self, before: Manifest | None, directory: str = "") -> None:
         self._check_own(before)
@@ -469,8 +495,21 @@ class RemoteOutput:
         with self.create(name) as stream:
             stream.write(data)
 
-    def check(self, layout: ExportLayout) -> None:
-        """Files replace each other whatever their layout is."""
+    def claim(self, name: str, data: bytes) -> bool:
+        filesystem, path = self._at(name)
+        try:
+            filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+            filesystem.pipe_file(path, data, mode="create")
+        except OSError:  # a file system calls what is there already by several names
+            if self.read(name) is None:
+                with asking(self.shown(name)):
+                    raise
+            return False
+        return True
+
+    def fitted(self, layout: ExportLayout, schema: pa.Schema) -> ExportLayout:
+        """Return the layout: files replace each other whatever theirs is."""
+        return layout
 
     def clear(self, before: Manifest | None, directory: str = "") -> None:
         kept = {directory, *_directories(before)}
@@ -507,14 +546,7 @@ class RemoteOutput:
         there = self._owner()
         if there is not None and there.is_over:
             self.remove(OWNER)
-        filesystem, path = self._at(OWNER)
-        try:
-            filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
-            filesystem.pipe_file(path, orjson.dumps(asdict(mine)), mode="create")
-        except OSError:  # a file system calls what is there already by several names
-            if self._owner() is None:
-                with asking(self.shown(OWNER)):
-                    raise
+        self.claim(OWNER, orjson.dumps(asdict(mine)))
         self._check_owner(mine)
 
     def _check_owner(self, mine: _Owner) -> None:
