@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -19,17 +22,22 @@ from commands._options import (
     store_options_with_paths,
 )
 from commands._progress import progress
-from commands._spark import engine_option, has_spark, is_local, spark_options, started, working
+from commands._spark import engine_option, has_spark, is_local, is_spark, seen_by, spark_options, started, working
 from commands._types import Size, refuse
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
+    from rmqctl.fleet import Fleet
     from rmqctl.pipeline import Cluster
-    from rmqctl.pipeline.export import Export
+    from rmqctl.pipeline.cluster import SparkSession
+    from rmqctl.pipeline.export import Export, ExportChoices
     from rmqctl.pipeline.export_manifest import Manifest
+    from rmqctl.pipeline.fleet import Sights
     from rmqctl.pipeline.outputs import Output as Place
+    from rmqctl.store import Store
     from rmqctl.tables import Tables
 
+    _Session = Callable[[int], AbstractContextManager[SparkSession]]
 
 _NAME = re.compile(r"(?:[^,(]|\([^)]*\))+")
 
@@ -113,7 +121,7 @@ def command(
     PySpark is not installed, processes of this machine do the work, else Spark; the files are the same. Exits 1 when
     no message matches.
 
-    @inventory.toml or a pattern in quotes instead of PATH: the rows of several stores, with cluster and store first;
+    Several PATHs, @inventory.toml or a pattern in quotes: the rows of several stores, with cluster and store first;
     what cannot be read is said, and the exit status is 1.
 
     \b
@@ -123,30 +131,69 @@ def command(
       rmqctl export store out --to jsonl --topic TopicTest --partition-by none --body none
       rmqctl export '/mnt/broker-*/store' /lake/messages --partition-by store,day --compact
     """
-    from rmqctl.pipeline.export import Export, ExportChoices
-    from rmqctl.pipeline.mounted import unreadable
+    from rmqctl.pipeline.export import ExportChoices
 
     place, to = _place(output, to, catalog, table)
     if compact and to != "parquet":
         refuse("--compact", f"puts files of Parquet together, not of {to}.")
-    opened = store.open_each()
-    for sentence in getattr(opened, "remarks", ()):
-        message(sentence)
-    tables = opened.as_tables(filters, body=body)
     divided = () if partition_by == "none" else _partitions(partition_by)
-    _check(tables, _names(columns), divided)
     choices = ExportChoices(
         to, _names(columns) or None, divided, _codec(to, compression), body, split_size, incremental, overwrite,
         target_file_size, compact,
     )  # fmt: skip
-    export = Export(tables, place, choices)
+    asked = _Asked(output, place, choices, out)
+    if store.is_several and is_spark(engine):
+        with started(cluster) as spark:
+            sights = seen_by(spark, store, filters=filters, body=body)
+            if sights is not None:
+                from rmqctl.pipeline.jobs import sharing_with_notes
+
+                tables = replace(sights.tables(), share=sharing_with_notes(spark))
+                _do(asked, sights, tables, lambda _: nullcontext(spark), working(spark, "opening the stores", None))
+                return
+    opened = store.open_each()
+    is_here = is_local(engine, opened.size if has_spark() else 0)
+    _do(asked, opened, opened.as_tables(filters, body=body), None if is_here else lambda size: started(cluster, size))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked for: where the files go, as given and as it is, in which layout, and how the result is shown."""
+
+    path: str
+    place: Place
+    choices: ExportChoices
+    out: Output
+
+
+def _do(
+    asked: _Asked,
+    opened: Store | Fleet | Sights,
+    tables: Tables,
+    session: _Session | None,
+    opening: AbstractContextManager[None] | None = None,
+) -> None:
+    """Do an export.
+
+    Args:
+        session: gives Spark for so many bytes of log; None: the work is done here.
+        opening: what the log is opened in.
+    """
+    from rmqctl.pipeline.export import Export
+    from rmqctl.pipeline.mounted import unreadable
+
+    for sentence in getattr(opened, "remarks", ()):
+        message(sentence)
+    with opening or nullcontext():
+        _check(tables, asked.choices.columns or (), asked.choices.partition_by)
+        export = Export(tables, asked.place, asked.choices)
     if opened.is_running:
         message("a broker holds the lock of this store: what it is still writing is left for the next export")
-    manifest = _run(export, cluster, output, is_here=is_local(engine, opened.size if has_spark() else 0))
+    manifest = _run(export, asked.path, session)
     say_unreadable(unreadable([tables]))
     for sentence in export.read.remarks(tables.names[0]):
         message(sentence)
-    _show(manifest, export, out)
+    _show(manifest, export, asked.out)
 
 
 def _place(path: str, to: str, catalog: str | None, table: str | None) -> tuple[Place, str]:
@@ -166,7 +213,8 @@ def _place(path: str, to: str, catalog: str | None, table: str | None) -> tuple[
     return (delta_at(path), "parquet") if to == "delta" else (output_at(path), to)
 
 
-def _run(export: Export, cluster: Cluster, output: str, *, is_here: bool) -> Manifest:
+def _run(export: Export, output: str, session: _Session | None) -> Manifest:
+    """Do the work here, or in a session for so many bytes of log."""
     from rmqctl.parallel import processes_for
     from rmqctl.pipeline.cluster import cores_of
     from rmqctl.pipeline.export import here, on_spark
@@ -177,13 +225,14 @@ def _run(export: Export, cluster: Cluster, output: str, *, is_here: bool) -> Man
         return plan, sum(map(export.log.size_of, export.parts(plan)))
 
     what = f"export of {export.store.path}"
-    if is_here:
+    if session is None:
         processes = processes_for(export.log.size)
         plan, size = begun(processes)
         with progress(what, size) as advance:
             return export.run(plan, here(processes, advance))
-    with started(cluster, export.log.size) as spark:
-        plan, size = begun(cores_of(spark))
+    with session(export.log.size) as spark:
+        with working(spark, f"plan of the {what}", None):
+            plan, size = begun(cores_of(spark))
         with working(spark, what, size):
             return export.run(plan, on_spark(spark))
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from itertools import chain
 from typing import Any, TypeVar
 
 import orjson
@@ -149,12 +148,14 @@ class FleetTables:
         columns: of the main table that are asked for; None: all.
         is_strict: a store that cannot be read is an error; else it is left out and noted.
         failed: why stores could not be read, by name; complete once the parts of a table were made.
+        share: opens, measures and divides the logs of the stores, one to an item of work.
     """
 
     listed: tuple[Listed, ...]
     columns: tuple[str, ...] | None = None
     is_strict: bool = False
     failed: dict[str, str] = field(default_factory=dict, compare=False)
+    share: Share = field(default=map, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         self.failed.update({one.name: one.error for one in self.listed if one.tables is None})
@@ -413,10 +414,9 @@ class FleetLog:
     """The main table of several stores bit by bit (:class:`rmqctl.tables.Log`): places have the name of their store."""
 
     def __init__(self, tables: FleetTables) -> None:
-        self.tables = tables
-        found = {one.name: (one, self.tables.tried(one, _opened_log)) for one in tables.listed}
+        self.tables, self._share = replace(tables, share=map), tables.share
         self._logs: dict[str, tuple[Listed, Log]] = {
-            n: (one, log) for n, (one, log) in found.items() if log is not None
+            one.name: (one, log) for one, log in tables.shared(tables.share, _opened_log)
         }
         if not self._logs:
             raise tables.unreadable()
@@ -432,33 +432,32 @@ class FleetLog:
     def is_running(self) -> bool:
         return any(log.is_running for _, log in self._logs.values())
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels to those who read: they have nobody to share with."""
+        return {**self.__dict__, "_share": map}
+
     def begin(self) -> Places:
-        return self._joined(lambda _, log: log.begin())
+        return self._joined("begin", dict.fromkeys(self._logs, ()))
 
     def end(self, known: Places | None = None, most_bytes: int | None = None, *, growing: bool = True) -> Places:
         share = None if most_bytes is None else max(most_bytes // len(self._logs), 1)
-        return self._joined(
-            lambda name, log: log.end(_of(known or {}, name) or None, share, growing=growing)  # some stores are new
-        )
+        known = known or {}  # some stores are new
+        return self._joined("end", {name: (_of(known, name) or None, share) for name in self._logs}, growing=growing)
 
     def marks(self, places: Places) -> Marks:
-        return self._joined(lambda name, log: log.marks(own) if (own := _of(places, name)) else {})
+        return self._joined("marks", {name: (own,) for name in self._logs if (own := _of(places, name))})
 
     def changes(self, places: Places, marks: Marks) -> list[Change]:
+        given = {name: (own, _of(marks, name)) for name in self._logs if (own := _of(places, name))}
         return [
             replace(change, name=f"{name}{_SEPARATOR}{change.name}", what=f"{name}: {change.what}")
-            for name, (_, log) in self._logs.items()
-            if (own := _of(places, name))
-            for change in log.changes(own, _of(marks, name))
+            for name, found in self._asked("changes", given)
+            for change in found
         ]
 
     def parts(self, start: Places, end: Places, size: int | None = None) -> list[_StorePart]:
-        return [
-            (name, part)
-            for name, (_, log) in self._logs.items()
-            if _of(end, name)
-            for part in log.parts(_of(start, name) or log.begin(), _of(end, name), size)
-        ]
+        given = {name: (_of(start, name) or None, own, size) for name in self._logs if (own := _of(end, name))}
+        return [(name, part) for name, found in self._asked("parts", given) for part in found]
 
     def name_of(self, part: _StorePart) -> str:
         name, inner = part
@@ -474,13 +473,26 @@ class FleetLog:
         for batch in log.read(part[1]):
             yield _Headed(one.head).batch(batch, self.tables.columns)
 
-    def _joined(self, ask: Callable[[str, Log], Mapping[str, T]]) -> dict[str, T]:
-        return dict(
-            chain.from_iterable(
-                ((f"{name}{_SEPARATOR}{key}", value) for key, value in ask(name, log).items())
-                for name, (_, log) in self._logs.items()
-            )
-        )
+    def _asked(self, what: str, given: Mapping[str, tuple[Any, ...]], **more: Any) -> Iterator[tuple[str, Any]]:
+        """Yield what the logs of some stores answer.
+
+        Args:
+            what: the method.
+            given: its arguments, by the name of the store.
+        """
+        items = [(self._logs[name][1], arguments) for name, arguments in given.items()]
+        return zip(given, self._share(partial(_answer, what, more), items), strict=True)
+
+    def _joined(self, what: str, given: Mapping[str, tuple[Any, ...]], **more: Any) -> dict[str, Any]:
+        found = ((name, own.items()) for name, own in self._asked(what, given, **more))
+        return {f"{name}{_SEPARATOR}{key}": value for name, items in found for key, value in items}
+
+
+def _answer(what: str, more: Mapping[str, Any], item: tuple[Log, tuple[Any, ...]]) -> Any:
+    log, arguments = item
+    if what == "parts" and arguments[0] is None:  # a store that the last export did not know
+        arguments = (log.begin(), *arguments[1:])
+    return getattr(log, what)(*arguments, **more)
 
 
 def _opened_log(tables: Tables) -> Log:

@@ -423,6 +423,11 @@ def noted() -> Tally:
     return _here.tally.plus(Tally())
 
 
+def note_all(tally: Tally) -> None:
+    """Note what was noted elsewhere."""
+    _here.tally = _here.tally.plus(tally)
+
+
 def taken() -> Tally:
     """Return what was noted in this thread since the last call."""
     found, _here.tally = _here.tally, Tally()

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from rmqctl.errors import RmqctlError
 from rmqctl.fleet_tables import FleetTable
-from rmqctl.parallel import Share, Tally, noted, taken
+from rmqctl.parallel import Share, Tally, note_all, noted, taken
 from rmqctl.pipeline import Cluster
 from rmqctl.pipeline.cluster import SparkFailure, cores_of, is_running, log_file, start
 from rmqctl.pipeline.data_source import arrow_schema, conform, settle, spark_schema
@@ -104,6 +105,22 @@ def sharing(spark: SparkSession, planning: Tally | None = None) -> Share:
                 yield pickle.loads(bytes(row.result))  # noqa: S301 - made by our own tasks
 
     return share
+
+
+def sharing_with_notes(spark: SparkSession) -> Share:
+    """As :func:`sharing`; what the work notes of its reading is noted here."""
+
+    def share(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+        for result, found in sharing(spark)(partial(_with_notes, work), items):
+            note_all(found)
+            yield result
+
+    return share
+
+
+def _with_notes(work: Callable[[Any], Any], item: Any) -> tuple[Any, Tally]:
+    before = noted()
+    return work(item), noted().plus(before, -1)
 
 
 # --- how much of a log the tasks have gone through ------------------------------------------------------

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import rmqctl as library
@@ -289,3 +292,66 @@ def test_rows_of_a_disk_of_a_host_are_refused(spark: SparkSession, rmqctl: Run, 
     for rest in (("sql", f"@{file}", "select 1"), ("stats", f"@{file}")):
         result = rmqctl(*rest, "--engine", "spark")
         assert (result.exit_code, "lies on a disk of 192.0.2.7" in result.stderr) == (2, True)
+
+
+def _elsewhere(work: Any, items: Any) -> Any:
+    """Work that is sent to another process, and its results back."""
+    for item in items:
+        there, sent = pickle.loads(pickle.dumps((work, item)))
+        yield pickle.loads(pickle.dumps(there(sent)))
+
+
+@pytest.mark.parametrize("format", ["rocketmq", "kafkalog"])
+def test_logs_that_are_opened_and_divided_elsewhere_are_those_of_here(
+    format: str, both: dict[str, FleetTables]
+) -> None:
+    here = both[format].log()
+    there = replace(both[format], share=_elsewhere).log()
+    for log in (here, there):
+        assert pickle.loads(pickle.dumps(log)).begin() == here.begin()
+    begin, end = here.begin(), here.end(growing=False)
+    assert (there.begin(), there.end(growing=False), there.marks(end)) == (begin, end, here.marks(end))
+    cut = {name: place + 1000 for name, place in end.items()}
+    assert there.changes(cut, {}) == here.changes(cut, {})
+    assert len(here.changes(cut, {})) > 1
+    known = {name: place for name, place in begin.items() if not name.startswith(("r1", "k1"))}
+    parts = there.parts(known, end, 128 << 10)
+    assert list(map(there.name_of, parts)) == list(map(here.name_of, here.parts(known, end, 128 << 10)))
+    rows = [row for part in parts for batch in there.read(part) for row in batch.to_pylist()]
+    assert rows == [
+        row for part in here.parts(begin, end, 128 << 10) for batch in here.read(part) for row in batch.to_pylist()
+    ]
+    assert rows
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("names", [ROCKETMQ, KAFKA])
+def test_an_export_of_several_stores_is_the_same_on_spark(
+    names: tuple[str, ...], rmqctl: Any, spark: Any, tmp_path: Path
+) -> None:
+    inventory = tmp_path / "fleet.toml"
+    inventory.write_text(
+        'cluster = "lab"\n'
+        + "".join(f'[[store]]\npath = "{golden.pristine(name)}"\nname = "s{n}"\n' for n, name in enumerate(names))
+        + f'[[store]]\npath = "{tmp_path}/gone"\nname = "gone"\n',
+        "utf-8",
+    )
+    options = ("--partition-by", "cluster,store,topic", "--topic", "*[a-zA-Z]*")
+    done = {}
+    for engine in ("local", "spark"):
+        out = tmp_path / engine
+        done[engine] = rmqctl("export", f"@{inventory}", out, *options, "--engine", engine, "-o", "json")
+        assert done[engine].exit_code == 1
+        assert "gone: " in done[engine].stderr
+    local, shared = (json.loads(done[engine].stdout) for engine in ("local", "spark"))
+    for document in (local, shared):
+        for name in ("layout", "files", "size", "directory"):
+            document.pop(name)
+    assert shared == local
+    assert local["rows"] > 0
+    places = ["cluster", "store", "topic", *(["physical_offset"] if names == ROCKETMQ else ["partition", "offset"])]
+    found = [
+        pq.read_table(tmp_path / engine / "data").sort_by([(name, "ascending") for name in places]) for engine in done
+    ]
+    assert found[1].equals(found[0])
+    assert set(found[0].column("store").to_pylist()) == {f"s{n}" for n in range(len(names))}
