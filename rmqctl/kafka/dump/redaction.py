@@ -91,8 +91,8 @@ def redacted_log(
         changed: where the plan writes, ascending.
     """
 
-    def redact(raw: bytes) -> bytes:
-        return redacted_batch(raw, topic)
+    def redact(raw: bytes, damaged: bytes = b"") -> bytes:
+        return redacted_batch(raw, topic, damaged)
 
     def inside(begin: int, end: int) -> Kept:
         found = whole_in(source, Extent(source.name, base, begin, end))
@@ -112,7 +112,8 @@ def redacted_log(
             if any(source.data_ranges(gap.position, gap.end)):
                 yield from inside(gap.position, gap.end)
     if healed is not None:
-        yield from healed_records(source, _changed_batches(healed, base, changed), lambda _, raw: redact(raw))
+        batches = _changed_batches(healed, base, changed)
+        yield from healed_records(source, batches, lambda at, raw: redact(raw, source.read_at(at, len(raw))))
 
 
 def _head(data: bytes) -> bytes:
@@ -139,11 +140,15 @@ def _changed_batches(
 # --- a batch --------------------------------------------------------------------------------------------
 
 
-def redacted_batch(raw: bytes, topic: str) -> bytes:
+def redacted_batch(raw: bytes, topic: str, damaged: bytes = b"") -> bytes:
     """Return a batch without its content: as long, with the same header, the same numbers and sizes of its records.
 
     Its CRC stays, right or wrong as it was; only that of so little content that it would say what this is becomes that
     of the filler. What cannot be decoded is masked.
+
+    Args:
+        damaged: what it is in the store, where a plan heals it: the filler has the CRC of that, too, when it is damaged
+            in the same way.
     """
     if raw[MAGIC_AT] < 2:
         return _redacted_messages(raw)
@@ -159,14 +164,72 @@ def redacted_batch(raw: bytes, topic: str) -> bytes:
         packed = _packed(codec, data, spans, len(stored))
         made += packed[0]
         spot = len(raw) - _PATCH if packed[1] >= _PATCH else None
+        spans = [(len(stored) - packed[1], packed[1])]
     elif data is not None:
         made += data
         spot = None if topic in INTERNAL_TOPICS else _spot(spans, HEADER_SIZE)  # texts there stay texts
     else:
         made += bytes(len(stored))
         spot = len(raw) - _PATCH if len(stored) >= _LEAST else None
+    free = [] if spot is None else [at for at in _inside(spans, HEADER_SIZE) if not made[at]]
     _settle(made, raw, CRC_AT, CRC_FROM, spot, _CRC)
+    content = sum(size for _, size in spans)
+    if len(damaged) == len(raw) and damaged[MAGIC_AT] < 2 and content >= _LEAST_BOTH:
+        _settle_both(made, raw, damaged, free[-_MOST_FREE:])
     return bytes(made)
+
+
+_LEAST_BOTH, _MOST_FREE = 9, 64
+"""Bytes of content that do not follow from two CRCs, and those that are enough to choose both."""
+
+
+def _inside(spans: Sequence[Span], lead: int) -> Iterator[int]:
+    return (lead + at for begin, size in spans for at in range(begin, begin + size))
+
+
+def _settle_both(made: bytearray, raw: bytes, damaged: bytes, free: Sequence[int]) -> None:
+    """Give a batch whose damage makes an old message of it the CRC of that message, too, and leave its own.
+
+    Both are linear, and their polynomials have no factor in common: 64 bits of filler, or some more where they are
+    scattered, give any two of them.
+
+    Args:
+        raw, damaged: it and the message in the store.
+        free: places whose filler may be any.
+    """
+    harmed = bytes(a ^ b ^ c for a, b, c in zip(made, raw, damaged, strict=True))
+    begin = message_set.CRC_FROM
+    left, chosen = _OLD_CRC.compute(damaged[begin:]) ^ _OLD_CRC.compute(harmed[begin:]), 0
+    basis = dict[int, tuple[int, int]]()
+    for number, at in enumerate(free):
+        for bit in range(8):
+            effect, flips = _effect(len(raw) - at, bit), 1 << 8 * number + bit
+            while effect and effect.bit_length() in basis:
+                other, more = basis[effect.bit_length()]
+                effect, flips = effect ^ other, flips ^ more
+            if effect:
+                basis[effect.bit_length()] = effect, flips
+    while left and left.bit_length() in basis:
+        other, more = basis[left.bit_length()]
+        left, chosen = left ^ other, chosen ^ more
+    if left:
+        return
+    found = bytearray(made)
+    for number, at in enumerate(free):
+        found[at] ^= chosen >> 8 * number & 0xFF
+    if any(found[at] != raw[at] for at in free):
+        made[:] = found
+
+
+def _effect(distance: int, bit: int) -> int:
+    """Return what a bit does to both CRCs: that of a batch above that of an old message.
+
+    Args:
+        distance: bytes from its own to the end of both.
+    """
+    zeros = bytes(distance)
+    one = bytes([1 << bit]) + zeros[1:]
+    return (_CRC.compute(one) ^ _CRC.compute(zeros)) << 32 | _OLD_CRC.compute(one) ^ _OLD_CRC.compute(zeros)
 
 
 def _settle(made: bytearray, raw: bytes, crc_at: int, begin: int, spot: int | None, crc: Crc) -> None:
