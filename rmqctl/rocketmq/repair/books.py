@@ -152,6 +152,8 @@ class LogLedger:
         if source is None or not now:
             return ""
         with closing(source):
+            if _is_cut_off(source, now):
+                return "its body and its lengths stand where its file ends"
             was = source.read_at(record.position, record.size)
         at = record.position
         whole = (r.size for r in self.whole(before, origin, [(at, at + 1)]) if r.position == at)
@@ -458,6 +460,17 @@ def _shown_wrong(was: bytes, now: bytes) -> Iterator[slice]:
         if b"\0" in piece and changed <= {*NAME_END, *PAIR_END}:
             yield slice(at, at + len(piece))
         at += len(piece) + 1
+
+
+def _is_cut_off(source: ByteSource, now: bytes) -> bool:
+    """Whether a file ends in the properties of a record, wherever that belongs: what is gone of them became nothing."""
+    size, properties = source.size(), decode_record(now)[0]["properties"]
+    rest, head = source.read_at(max(size - len(now), 0), min(size, len(now))), len(now) - len(properties)
+    at = rest.find(now[:head])
+    if at < 0 or at + len(now) <= len(rest):
+        return False
+    was = rest[at + head :].ljust(len(properties), b"\0")
+    return {new for old, new in zip(was, properties, strict=True) if old != new} <= {0, *NAME_END, *PAIR_END}
 
 
 def _with_claims(raw: bytes, other: bytes, layout: bytes) -> bytes:

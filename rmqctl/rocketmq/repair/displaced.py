@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from formats.rocketmq.message import TRANSACTION, Magic, decode_record
+from rmqctl.files.local import BytesSource
 from rmqctl.findings import FindingKind
 from rmqctl.repair.edits import Cut, Overwrite, Quarantine, Step
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
@@ -54,6 +55,8 @@ _MOST = 256 << 20
 """Bytes of destroyed ranges that are searched."""
 _NEAR = 1 << 18
 """Bytes between two gaps that a page of another log may have filled."""
+_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (Magic.MESSAGE_V1, Magic.MESSAGE_V2))
+_LONGEST_PROPERTIES = 1 << 15
 _FEW_BITS = 2
 """Bits in which a PHYSICALOFFSET that was damaged differs from the right one, where little else proves that it was."""
 
@@ -70,6 +73,11 @@ class Displaced:
     def end(self) -> int:
         """Physical offset after it, at home."""
         return self.home + len(self.raw)
+
+    @property
+    def properties(self) -> bytes:
+        """Those it has, which no CRC covers; zeros among them show that they are not all its own."""
+        return bytes(decode_record(self.raw)[0]["properties"])
 
 
 class Whereabouts:
@@ -288,11 +296,11 @@ class Whereabouts:
     def _strewn(self, sources: Iterable[Range]) -> Iterator[Displaced]:
         """Whole records in the ranges, and in files that are aside, that name another place than theirs."""
         for at, raw in whole_among(self.log.files, merged(sources)):
-            if physical_of(raw) != at and at not in self.own:
+            if physical_of(raw) != at and at not in self.own and not _holds_another(raw):
                 yield Displaced(at, physical_of(raw), raw)
         for file in self.aside:
             with closing(file.open()) as source:
-                found = ((physical_of(raw), raw) for _, raw in whole_records(source))
+                found = ((physical_of(raw), raw) for _, raw in whole_records(source) if not _holds_another(raw))
                 yield from (Displaced(-1, home, raw) for home, raw in found if self.log.read(home, len(raw)) != raw)
 
     def _chosen(self, found: list[Displaced], free: list[LogGap]) -> list[Displaced]:
@@ -315,7 +323,9 @@ class Whereabouts:
         fits += [(False, one) for one in claimed] + [(True, one) for one in _moved_with(claimed, open_ones)]
         fits += [(True, one) for gap in free if gap.is_tail for one in self._going_on(open_ones, gap)]
         kept: list[Displaced] = []
-        for _, one in sorted(fits, key=lambda item: (item[0], item[1].home, item[1].lies_at)):
+        for _, one in sorted(
+            fits, key=lambda item: (item[0], item[1].home, b"\0" in item[1].properties, item[1].lies_at)
+        ):
             at = bisect_left(kept, one.home, key=lambda other: other.home)
             if not any(other.home < one.end and one.home < other.end for other in kept[max(at - 1, 0) : at + 1]):
                 kept.insert(at, one)
@@ -490,6 +500,17 @@ class Whereabouts:
             if gap.begin <= one.home < gap.limit or gap.begin <= one.lies_at < gap.limit:
                 return gap.finding.kind.id
         return LOG_BODY_CRC.id
+
+
+def _holds_another(raw: bytes) -> bool:
+    """Whether another lies in the properties of a record, which no CRC covers, with all in front of its own properties:
+    at home that would be laid over what belongs there.
+    """
+    properties = bytes(decode_record(raw)[0]["properties"])
+    if not any(magic in properties for magic in _MAGICS):
+        return False
+    rest = bytes(_LONGEST_PROPERTIES)  # those of the other may go on behind
+    return any(at < len(properties) for at, _ in whole_records(BytesSource(properties + rest)))
 
 
 def _moved_alike(others: Mapping[int, Displaced]) -> Iterator[list[Displaced]]:

@@ -448,7 +448,7 @@ _PIECE = 1 << 20
 _MOST_ASKED = 64
 """Records of a block whose places in queues are looked at."""
 _LEAST, _MOST_OWN = 3, 0.1
-"""Records and units that must be there to judge by; the part of the records that units may lead to by chance."""
+"""Records and units that must be there to judge by; the part of either that may agree by chance."""
 
 
 def foreign_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
@@ -489,7 +489,7 @@ def _foreign(store: RocketMQStore, file: StoreFile) -> int:
     records = {found for begin, end in ranges for found in _records(file, begin, end)}
     if min(len(units), len(records)) < _LEAST or units & {min(records), max(records)}:  # a page of it, not all
         return 0
-    return len(records) if len(units & records) <= _MOST_OWN * len(records) else 0
+    return len(records) if len(units & records) <= _MOST_OWN * min(len(units), len(records)) else 0
 
 
 def _records(file: StoreFile, begin: int, end: int) -> Iterator[tuple[int, Place]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import struct
 import tempfile
 from pathlib import Path
@@ -12,6 +14,7 @@ from click.testing import CliRunner
 
 from commands import cli
 from fixtures import damage, golden
+from formats.rocketmq.message import decode_record
 from rmqctl.repair.edits import Overwrite
 from rmqctl.repair.execute import apply, undo
 from rmqctl.rocketmq.log.record import LogReader
@@ -176,6 +179,49 @@ def test_where_only_the_physical_offset_differs_the_store_time_must_fit(patient:
     patient.put(victim.physical, victim.raw[:35] + bytes([victim.raw[35] ^ 4]) + victim.raw[36:])
     _, _, found = patient.plan()
     assert patient.gone(found) == []
+
+
+def test_of_two_copies_the_one_with_its_own_properties_goes_home(patient: Patient) -> None:
+    alike = [one for one, _ in patient.sound.values() if len(one.raw) == 427]
+    first, second, third = alike[:3]
+    patient.put(first.physical, third.raw[:-12] + bytes(12))
+    patient.put(second.physical, third.raw)
+    patient.put(third.physical, bytes(427))
+    _, _, found = patient.plan()
+    assert patient.gone(found) == [first, second]
+
+
+def test_a_record_over_the_properties_of_one_that_goes_home_costs_only_what_it_lies_over(tmp_path: Path) -> None:
+    """In its own place the first would bring the other along, to where that does not belong."""
+    patient = Patient(golden.unpack("5.1.4-crash", tmp_path), tmp_path)
+    first, second, over = patient.read(0, SIZE), patient.read(SIZE, SIZE), patient.read(56_253, 446)
+    patient.put(0, second)
+    patient.put(SIZE, first)
+    patient.put(2223, over)
+    repair, _, found = patient.plan()
+    assert repair.books.problems == []
+    assert [(one.physical, len(one.raw)) for one in patient.gone(found)] == [(132_735, 896), (133_631, 2246)]
+
+
+def properties(one: Found) -> bytes:
+    return bytes(decode_record(one.raw)[0]["properties"])
+
+
+@pytest.mark.parametrize("end", [1, 40])
+def test_a_file_that_ends_in_properties_keeps_their_message(end: int, patient: Patient) -> None:
+    """The rest of the file is lost, and properties have no CRC: the message stands with those that are left."""
+    one = next(one for one, _ in patient.sound.values() if one.physical > SIZE + 40_000)
+    size = one.physical + len(one.raw) - end - SIZE
+    os.truncate(patient.root / f"commitlog/{SIZE:020d}", size)
+    repair, after, found = patient.plan()
+    assert repair.books.problems == []
+    with LogReader(after.log_files) as log:
+        fields = log.fields(one.physical)
+    assert fields is not None
+    assert fields["body"] == one.body
+    assert set(patient.gone(found)) == {
+        lost for lost, _ in patient.sound.values() if one.physical <= lost.physical < 2 * SIZE
+    }
 
 
 # --- pages of records of 512 bytes ------------------------------------------------------------------
@@ -375,6 +421,35 @@ def test_a_record_of_another_broker_behind_the_end_becomes_no_message(state: str
 
 
 # --- files under wrong names ------------------------------------------------------------------------------
+
+
+def test_a_misnamed_file_whose_bytes_have_moved_keeps_the_message_whose_properties_went_over_its_end(
+    patient: Patient,
+) -> None:
+    log = patient.root / "commitlog"
+    data = (log / f"{SIZE:020d}").read_bytes()
+    last = max((one for one, _ in patient.sound.values() if one.physical < 2 * SIZE), key=lambda one: one.physical)
+    shift = 2 * SIZE - last.physical - len(last.raw) + 20
+    (log / f"{SIZE:020d}").unlink()
+    (log / f"{9 * SIZE:020d}").write_bytes((b"\xff" * shift + data)[:SIZE])
+    repair, after, found = patient.plan()
+    assert repair.books.problems == []
+    with LogReader(after.log_files) as reader:
+        fields = reader.fields(last.physical)
+    assert fields is not None
+    assert fields["body"] == last.body
+    assert patient.gone(found) == [last]
+
+
+def test_a_file_to_which_a_single_queue_leads_is_no_other_brokers(patient: Patient) -> None:
+    """The units that are left lead to few of its records, and all to records."""
+    alike = [one.physical for one, _ in patient.sound.values() if len(one.raw) == 427]
+    patient.exchange(alike[0], next(at for at in alike if at > 2 * SIZE), 427)
+    for queue in (patient.root / "consumequeue").glob("*/*"):
+        if queue.parts[-2:] != ("LabOrders", "1"):
+            shutil.rmtree(queue)
+    repair, _, found = patient.plan()
+    assert (patient.gone(found), sum(step.loses for step in repair.plan.steps)) == ([], 0)
 
 
 @pytest.mark.parametrize("fill", [b"\0", b"\xff"])
