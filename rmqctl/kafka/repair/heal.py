@@ -8,7 +8,7 @@ Batches are also looked for whose bytes before the CRC are gone or are others: t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from zlib import crc32
@@ -301,7 +301,9 @@ class Healer:
         """Yield first bytes for the batches of a range that have all others, in order."""
         raw = self.survey.raw(lost.segment, lost.begin, lost.end)
         done, copies = 0, [range(part.begin, part.end) for part in lost.parts if part.is_copy]
-        for at, end in bodies(raw, lost.count or INT_MAX):
+        found = list(bodies(raw, lost.count or INT_MAX))
+        whole = {at: one for at, end in found if (one := _whole(raw, at, end, lost.segment)) is not None}
+        for at, end in found:
             if at < done or any(lost.begin + at in copy for copy in copies):
                 continue
             begin = max(at - CRC_AT, done)
@@ -310,13 +312,26 @@ class Healer:
             healed = self._frame(head + body, part, lacks=CRC_AT - (at - begin))
             if healed is None or self._has(body):
                 continue
-            done = end
             head = healed.data[:CRC_AT]
             offset = _FRAME.unpack_from(head)[0]
+            if at in whole and offset != whole[at].base_offset and self._is_run(whole[at], raw, [*whole.values()]):
+                continue
+            done = end
             what = f"write the first {CRC_AT} bytes of the batch at {part.begin} again, offset {offset}"
             if head != raw[begin:at]:
                 place = replace(lost, begin=part.begin, end=lost.begin + at, parts=(part,))
                 yield Filling(place, head, what, healed.why)
+
+    def _is_run(self, batch: Batch, raw: bytes, others: Sequence[Batch]) -> bool:
+        """Whether a whole batch, by its frame too, is of another log: one beside it goes on, or a partition has it."""
+        for one in others:
+            if one.end == batch.position and one.last_offset + 1 == batch.base_offset:
+                return True
+            if batch.end == one.position and batch.last_offset + 1 == one.base_offset:
+                return True
+        data = raw[batch.position : batch.end]
+        partitions = [] if self.log is None else self.log.directory.partitions
+        return any(self._is_of(other, batch, data, misses=False) for other in partitions)
 
     def _has(self, body: bytes) -> bool:
         """Whether a sound batch has these bytes from its CRC on: then they stand in the log twice."""
@@ -366,6 +381,22 @@ def messages_near(raw: bytes, low: int, high: int | None) -> list[int]:
         if inside and inside[-1] == offset and (inside[0] >= low if high is not None else inside[0] == low):
             found.append(offset)
     return found
+
+
+def _whole(raw: bytes, at: int, end: int, segment: int) -> Batch | None:
+    """Return the batch whose CRC is at a place, and which ends at another, if its length and magic are right, too."""
+    begin = at - CRC_AT
+    if begin < 0:
+        return None
+    head = header_plan().unpack_from(raw[begin : begin + HEADER_SIZE])[0]
+    if head["batch_length"] != end - begin - FRAME_HEAD or head["magic"] != MAGIC or head["base_offset"] < 0:
+        return None
+    names = (
+        "partition_leader_epoch", "attributes", "max_timestamp", "producer_id", "producer_epoch", "base_sequence",
+        "records_count",
+    )  # fmt: skip
+    base, last = head["base_offset"], head["base_offset"] + head["last_offset_delta"]
+    return Batch(segment, begin, end - begin, MAGIC, base, last, *(head[name] for name in names))
 
 
 def _at_offset(raw: bytes, offset: int) -> bytes:

@@ -28,7 +28,7 @@ from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.repair.heal import messages_near, stored_epochs
 from rmqctl.kafka.repair.names import is_held, is_told
 from rmqctl.kafka.repair.sides import Home, Side, identity_of, is_log
-from rmqctl.kafka.repair.survey import a_bit_off, is_borne_out, is_in_sequence, longest_ascent
+from rmqctl.kafka.repair.survey import LEAST_BESIDE, a_bit_off, is_borne_out, is_in_sequence, longest_ascent
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.repair.books import WholeRecord
@@ -38,6 +38,8 @@ _FRAME = plan_of(BatchFrame).runs[0].packer
 _BURST = 3
 """Bytes under a CRC that may be put right: a burst of 16 bits lies in three."""
 _WINDOW = 8 << 20
+_STRETCH = 1 << 16
+"""Bytes before and after a batch that are compared with those in another file."""
 _ANCHOR = 32
 _MOST_COMPARED = 1 << 18
 """Records of a batch up to which it is looked for in other batches, record by record."""
@@ -474,15 +476,49 @@ class Proofs:
 
     def _kept_elsewhere(self, record: WholeRecord) -> str:
         """Whether a batch that was no part of its log is kept in another: bytes of that were written here."""
-        if self.before.home(record.queue).has(record.file, record.position) and not self._is_strange(record):
-            return ""
+        was_read = self.before.home(record.queue).has(record.file, record.position)
+        needs_more = was_read and not self._is_strange(record)
         data = self.before.bytes_at(record.file, record.position, record.size)
         for partition in self.after.directory.partitions:
             home = self.after.home(partition.directory)
             row = home.row(record.offset)
-            if row is not None and self.after.bytes_at(*home.place(row)) == data:
+            if row is None or (needs_more and partition.directory == record.queue):
+                continue
+            file, position, size = home.place(row)
+            is_there = self.after.bytes_at(file, position, size) == data
+            if is_there and (not needs_more or self._is_brought(record, file, position)):
                 return f"{partition.directory} has it"
         return ""
+
+    def _is_brought(self, record: WholeRecord, file: str, position: int) -> bool:
+        """Whether a batch came with a stretch of another file that begins or ends in what is no batch here.
+
+        Args:
+            file, position: where the other has it.
+        """
+        at, end = record.position, record.position + record.size
+        reach = min(at, position, _STRETCH)
+        here, there = (
+            self.before.bytes_at(record.file, at - reach, reach),
+            self.after.bytes_at(file, position - reach, reach),
+        )
+        begin = at - _alike(here[::-1], there[::-1])
+        here = self.before.bytes_at(record.file, end, min(_STRETCH, self.before.size(record.file) - end))
+        there = self.after.bytes_at(file, position + record.size, min(_STRETCH, self.after.size(file) - position))
+        beyond = end + _alike(here, there)
+        found = self.before.batches(record.file)
+        begins, ends = found["position"], found["position"] + found["size"]
+        inside = (begins >= begin) & (ends <= beyond)
+        first, last = int(begins[inside].min()), int(ends[inside].max())
+        goes_on = (ends == first) & (found["last_offset"] + 1 == found["base_offset"][inside].min())
+        goes_on |= (begins == last) & (found["base_offset"] == found["last_offset"][inside].max() + 1)
+        if goes_on.any():
+            return False
+        for low, high in ((begin, first), (last, beyond)):
+            is_batch = ((begins < high) & (ends > low)).any()
+            if high - low >= LEAST_BESIDE and not is_batch and any(self.before.bytes_at(record.file, low, high - low)):
+                return True
+        return False
 
     def _is_strange(self, record: WholeRecord) -> bool:
         """Whether no batch beside one goes on with its offsets, and the epoch checkpoint denies its leader epoch."""
@@ -491,6 +527,13 @@ class Proofs:
         if row is None or stored is None or home.columns.value("partition_leader_epoch", row) == stored:
             return False
         return not home.follows[max(row - 1, 0) : row + 1].any()
+
+
+def _alike(one: bytes, other: bytes) -> int:
+    """Return how many bytes are equal from the first on."""
+    size = min(len(one), len(other))
+    differ = np.flatnonzero(np.frombuffer(one, np.uint8, size) != np.frombuffer(other, np.uint8, size))
+    return int(differ[0]) if len(differ) else size
 
 
 def _overlaps(home: Home, row: int) -> bool:

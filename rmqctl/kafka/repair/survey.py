@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -46,6 +47,8 @@ from rmqctl.kafka.verify.splits import Headers, headers_of
 
 HEADER_KINDS = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_MAGIC, BATCH_WRAPPER})
 """What neighbours, or messages inside, say of a batch whose CRC is right."""
+LEAST_BESIDE, _MOST_LOOKED = 16, 1 << 20
+"""Bytes beside batches that have to be equal in two places; those after an index entry in which one is looked for."""
 _OUT_OF_ORDER = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET})
 LOG_KINDS = HEADER_KINDS | {
     BATCH_CRC, BATCH_SIZE, BATCH_ZEROS, BATCH_CUT, BATCH_LENGTH, BATCH_ROOM,
@@ -164,10 +167,12 @@ class Survey:
 
     def __init__(self, partition: Partition, findings: Iterable[Finding] = (), *, anywhere: bool = False) -> None:
         self.partition, self.files, self.anywhere = partition, partition.logs, anywhere
-        blamed = dict[tuple[str, int], Finding]()
+        blamed, self._of_epochs = dict[tuple[str, int], Finding](), set[tuple[str, int]]()
         for finding in findings:
             if finding.kind in HEADER_KINDS:
                 blamed.setdefault((finding.file, finding.offset), finding)
+            if finding.kind is BATCH_LEADER_EPOCH:
+                self._of_epochs.add((finding.file, finding.offset))
         self._blamed = {place for place, finding in blamed.items() if finding.kind in _OUT_OF_ORDER}
         self.damages: list[Damage] = []
         self.columns = Columns(
@@ -237,11 +242,13 @@ class Survey:
         """Take batches for bytes without an offset of this log that are copies of other partitions' batches.
 
         Another one has it byte for byte, no sound batch beside it goes on with its offsets, and the epoch checkpoint
-        denies its leader epoch.
+        denies its leader epoch; or what is damaged beside it is there beside it, too.
         """
-        if not self.damages or not epochs:
+        if not self.damages:
             return
-        rows = [row for row in self._alone(epochs) if self._is_copied(self.batch(row), others)]
+        others = [one for one in others if one.directory != self.partition.directory]
+        rows = [row for row in self._alone(epochs) if self._is_copied(self.batch(row), others)] if epochs else []
+        rows = sorted({*rows, *self._brought(others)})
         placed = {damage: damage.stated for damage in self.damages if damage.frame_ok}
         doubted = [(damage, one) for damage, one in placed.items() if one is not None and one.magic >= 2]
         copies = [d for d, one in doubted if not _has_epoch(one, epochs) and self._is_copied(one, others)]
@@ -267,10 +274,63 @@ class Survey:
         rows = np.flatnonzero(~fits & (self.columns["magic"] >= 2)).tolist()
         return [row for row in rows if not _has_epoch(self.batch(row), epochs)]
 
+    def _brought(self, others: Sequence[Partition]) -> Iterator[int]:
+        """Rows of batches that came with bytes of another partition, cut off before them or after them.
+
+        They follow each other, and go on from none and lead to none beside them; the other partition has each, and next
+        to the first or the last what is damaged here.
+        """
+        base, last, own, position, size = (
+            self.columns[name] for name in ("base_offset", "last_offset", "segment", "position", "size")
+        )
+        begins = {(damage.segment, damage.end): damage for damage in self.damages if not damage.is_room}
+        ends = {(damage.segment, damage.begin): damage for damage in self.damages if not damage.is_room}
+        breaks = np.flatnonzero(~(self._joins(own) & (base[1:] == last[:-1] + 1))) + 1
+        for first, beyond in pairwise([0, *breaks.tolist(), len(self)] if len(self) else []):
+            final = beyond - 1
+            file, at, end = self.files[int(own[first])], int(position[first]), int(position[final] + size[final])
+            before, after = begins.get((int(own[first]), at)), ends.get((int(own[first]), end))
+            if (before is None and after is None) or (at == 0 and base[first] == file.base):
+                continue
+            following = next((one.base for one in self.files[int(own[first]) + 1 :]), -1)
+            if end == file.size and last[final] + 1 == following:
+                continue
+            run = list(self.batches(np.arange(first, beyond)))
+            beside = [self.batch(row) for row in (first - 1, beyond) if 0 <= row < len(self)]
+            if any(self._is_brought(run, before, after, other) for other in others if not self._is_in(other, beside)):
+                yield from range(first, beyond)
+
+    def _is_in(self, other: Partition, batches: Sequence[Batch]) -> bool:
+        """Whether a partition has one of some batches, too: then it may be written as this one is."""
+        for batch in batches:
+            if (place := _place_of(other, batch)) is not None:
+                with closing(place[0].open()) as source:
+                    if source.read_at(place[1], batch.size) == self.bytes_of(batch):
+                        return True
+        return False
+
+    def _is_brought(self, run: Sequence[Batch], before: Damage | None, after: Damage | None, other: Partition) -> bool:
+        """Whether a partition has batches in this order, and beside them the same bytes as are damaged here."""
+        first, final = run[0], run[-1]
+        place = _place_of(other, first)
+        if place is None:
+            return False
+        file, at = place
+        size = final.end - first.position
+        low = min(before.end - before.begin, LEAST_BESIDE, at) if before is not None else 0
+        high = min(after.end - after.begin, LEAST_BESIDE) if after is not None else 0
+        with closing(file.open()) as source:
+            there = source.read_at(at - low, low + size + high)
+        here = self.raw(first.segment, first.position - low, final.end + high)
+        if there[low : low + size] != here[low : low + size]:
+            return False
+        sides = [(there[:low], here[:low]), (there[low + size :], here[low + size :])]
+        return any(len(one) == LEAST_BESIDE and any(one) and one == two for one, two in sides)
+
     def _is_copied(self, batch: Batch, others: Iterable[Partition]) -> bool:
         """Whether another partition has a batch, byte for byte."""
         wanted = self.bytes_of(batch)
-        found = (segment_of(one, batch.base_offset) for one in others if one.directory != self.partition.directory)
+        found = (segment_of(one, batch.base_offset) for one in others)
         return any(there is not None and there.has(batch.base_offset, wanted) for there in found)
 
     @cached_property
@@ -289,6 +349,7 @@ class Survey:
         weight[[row for place in self._blamed if (row := self._row_at(*place)) is not None]] -= 1
         joins = self._joins(own)
         weight[self._elsewhere(base, last, own, joins)[0]] = 1
+        weight[[row for place in self._of_epochs if (row := self._row_at(*place)) is not None]] = 1
         chain = rows[_heaviest_ascent(base[rows], last[rows], weight[rows])]
         run = np.append(0, np.cumsum(~(joins & (base[1:] == last[:-1] + 1))))
         outside = np.flatnonzero(~fits)
@@ -439,6 +500,27 @@ def _has_epoch(batch: Batch, epochs: Sequence[LeaderEpoch]) -> bool:
     """Whether a checkpoint has the leader epoch of a batch at its offset, or none."""
     known = [entry.epoch for entry in epochs if entry.start_offset <= batch.base_offset]
     return not known or known[-1] == batch.epoch
+
+
+def _place_of(partition: Partition, batch: Batch) -> tuple[LogFile, int] | None:
+    """Return where a partition has a batch with the offset and the size of another, as its offset index leads there."""
+    held = [one for one in partition.segments if one.log is not None and one.base <= batch.base_offset]
+    file = held[-1].log if held else None
+    if file is None:
+        return None
+    start = 0
+    if (index := held[-1].offset_index) is not None:
+        with closing(index.open()) as source:
+            found = read_offset_index(source)
+        entry = int(np.searchsorted(found.offsets(held[-1].base), batch.base_offset, "right")) - 1
+        start = int(found.positions[entry]) if entry >= 0 else 0
+    with closing(file.open()) as source:
+        extent = Extent(file.name, held[-1].base, start, start + _MOST_LOOKED, max(file.size, 0), chained=True)
+        for block in scan(source, extent):
+            same = (block["base_offset"] == batch.base_offset) & (block.size == batch.size) & block.crc_ok
+            if same.any():
+                return file, int(block.position[np.flatnonzero(same)[0]])
+    return None
 
 
 def segment_of(partition: Partition, offset: int) -> Survey | None:

@@ -40,6 +40,13 @@ def test_no_repair_loses_or_makes_up_a_whole_batch(seed: int, tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [741_027, 741_062, 741_083, 930_017, 930_028])
+def test_bytes_of_another_log_leave_no_error(seed: int, tmp_path: Path) -> None:
+    verdict = judge(seed, tmp_path, applies=True)
+    assert (verdict.lost, verdict.invented, verdict.outcomes, verdict.errors) == ([], [], [], []), verdict.done
+
+
+@pytest.mark.slow
 def test_a_log_that_two_partitions_exchanged_leaves_no_error(tmp_path: Path) -> None:
     verdict = judge(371, tmp_path, applies=True)
     assert (verdict.lost, verdict.invented, verdict.outcomes, verdict.errors) == ([], [], [], []), verdict.done
