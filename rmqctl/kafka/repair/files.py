@@ -168,7 +168,7 @@ def lost_steps(
         ]
         log = own.find(finding.topic, number)
         compacted = log is None or is_compacted(log.partition, log.checkpoints, own.image)
-        apart = _left_over(log) if log is not None and not found and not compacted else None
+        apart = _left_over(log, compacted=compacted) if log is not None and not found else None
         if apart is not None:
             found.append((0, 0, "the files that a broker left over", apart))
         if not found:
@@ -191,11 +191,13 @@ def lost_steps(
         yield Step(finding.kind.id, f"{label}/", what, finding.message, tuple(edits))
 
 
-def _left_over(log: PartitionLog) -> Partition | None:
+def _left_over(log: PartitionLog, *, compacted: bool) -> Partition | None:
     """Return the ``.deleted`` and ``.cleaned`` segments of a partition, where they prove to be the log that it had.
 
-    Every batch is of the leader epoch that the log had there; an index of the first segment is in use, as none is of
-    what retention deleted; and the last one reaches all offsets that checkpoints, snapshots and indexes state.
+    Every batch is of the leader epoch that the log had there, or of a time without them; an index of the first segment
+    is in use, as none is of what retention deleted; and the last one reaches all offsets that checkpoints, snapshots
+    and indexes state. Of a compacted partition it is one file: of several some may be what the cleaner read, and others
+    what it wrote.
     """
     indexes = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
     used = sorted(file.base for kind in indexes for file in log.partition.of_kind(kind))
@@ -210,8 +212,9 @@ def _left_over(log: PartitionLog) -> Partition | None:
         return None
     end = int(survey.columns["last_offset"].max()) + 1
     reached = max([used[-1] + 1, log.log_start_offset + 1, *(offset for offset, _ in reached_offsets(log))])
-    is_proven = all(is_of_epoch(batch, epochs) for batch in survey.batches(np.arange(len(survey))))
-    return found if is_proven and end >= reached else None
+    batches = survey.batches(np.arange(len(survey)))
+    is_proven = all(is_of_epoch(batch, epochs) or (batch.magic < 2 and not epochs) for batch in batches)
+    return found if is_proven and end >= reached and not (compacted and len(segments) > 1) else None
 
 
 # --- swaps --------------------------------------------------------------------------------------------

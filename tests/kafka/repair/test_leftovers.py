@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Rmqctl
-from tests.kafka.batches import batch, record
+from tests.kafka.batches import batch, message, record
 
 
 def one(offset: int, value: bytes = b"value", epoch: int = 0) -> bytes:
@@ -85,6 +85,26 @@ def test_a_log_comes_back_from_files_that_prove_to_be_it(rmqctl: Rmqctl, tmp_pat
     root = made(tmp_path / "d", files, "0 0, 2 50", replication=60, recovery_point=60)
     repaired(rmqctl, root)
     assert [file.read_bytes() for file in sorted((root / "t-0").glob("*.log"))] == [run(0, 50), run(50, 60, epoch=2)]
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_compacted_log_comes_back_from_one_file_that_reaches_its_end(
+    is_alone: bool, rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    files = {named(0, ".log.cleaned"): run(0, 50), named(0, ".index"): b""}
+    files |= {} if is_alone else {named(50, ".log.deleted"): run(50, 60), named(50, ".index"): b""}
+    end = 50 if is_alone else 60
+    repaired(rmqctl, root := made(tmp_path / "d", files, replication=end, recovery_point=end, cleaner=20))
+    assert [file.read_bytes() for file in (root / "t-0").glob("*.log")] == ([run(0, 50)] if is_alone else [])
+
+
+def test_old_messages_of_no_leader_epoch_come_back(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    data = b"".join(message(offset, b"k", b"value", magic=1) for offset in range(5))
+    files = {named(0, ".log.cleaned"): data, named(0, ".index"): b""}
+    root = made(tmp_path / "d", files, "", replication=5, recovery_point=5)
+    (root / "t-0/leader-epoch-checkpoint").unlink()
+    repaired(rmqctl, root)
+    assert (root / "t-0" / named(0, ".log")).read_bytes() == data
 
 
 def test_a_replica_goes_before_files_that_a_broker_left_over(rmqctl: Rmqctl, tmp_path: Path) -> None:
