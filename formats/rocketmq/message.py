@@ -139,9 +139,12 @@ def encode_record(fields: Mapping[str, Any]) -> bytes:
     return data
 
 
+_PORT = Int32sb.sizeof()
+
+
 def split_host(raw: bytes) -> tuple[bytes, int]:
     """Return the address of a stored host, 4 or 16 bytes, and its port, the signed number that it is stored as."""
-    at = len(raw) - Int32sb.sizeof()
+    at = len(raw) - _PORT
     return raw[:at], int.from_bytes(raw[at:], "big", signed=True)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from formats.errors import DecodeError
@@ -175,6 +176,7 @@ def transaction(sys_flag: int) -> str:
     return TRANSACTIONS[sys_flag & TRANSACTION]
 
 
+@lru_cache(maxsize=1024)
 def host_text(raw: bytes) -> str:
     """``ip:port`` of a stored host, IPv6 addresses in brackets; the port as the signed number it is stored as."""
     address, port = split_host(raw)
@@ -211,7 +213,7 @@ class RecordRows:
             "message", file, position, fields["physical_offset"], fields["total_size"],
             VERSIONS[fields["magic"] == int(Magic.MESSAGE_V2)],
             fields["body_crc"], not body or fields["body_crc"] == body_crc(body),
-            *(fields[name] for name in ("queue_id", "flag", "queue_offset", "sys_flag", "born_timestamp")),
+            fields["queue_id"], fields["flag"], fields["queue_offset"], flags, fields["born_timestamp"],
             _host(fields, "born"), fields["store_timestamp"], _host(fields, "store"),
             fields["reconsume_times"], fields["prepared_transaction_offset"],
             text_or_base64(fields["topic"]), shown.tags, shown.keys, shown.unique_key,

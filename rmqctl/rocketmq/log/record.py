@@ -333,9 +333,13 @@ class LogReader:
             source = self._open[number] = file.open()
         return source.read_at(physical - file.base, size)
 
-    def head(self, physical: int) -> tuple[int, bytes] | None:
-        """Layout variant and fixed header of the record at an offset; None where no message magic stands."""
-        data = self.read(physical, _LARGEST_HEAD)
+    def head(self, physical: int, size: int = 0) -> tuple[int, bytes] | None:
+        """Layout variant and fixed header of the record at an offset; None where no message magic stands.
+
+        Args:
+            size: bytes of the record, where somebody says so: as many are read.
+        """
+        data = self.read(physical, max(size, _LARGEST_HEAD))
         if len(data) < HEAD_SEEN:
             return None
         variant = variant_of(magic_of(data), flags_of(data))

@@ -154,7 +154,7 @@ class UnitMessages:
 
     def record(self, unit: Unit) -> Record | Absence:
         """Return the record of a unit, or why there is none."""
-        return self._reader.at(unit.physical_offset)
+        return self._reader.at(unit.physical_offset, unit.size)
 
     def row(self, record: Record) -> Row:
         """Return the object of the contract."""

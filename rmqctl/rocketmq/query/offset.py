@@ -222,7 +222,8 @@ def _take(view: QueueView, answer: GetMessage, unit: Unit, file: str, trace: Tra
             answer.status = REMOVING
         trace.add(file, f"unit {unit.queue_offset}", f"record at {unit.physical_offset} cannot be read; dropped")
         return False
-    trace.add(file, f"unit {unit.queue_offset}", f"record at {unit.physical_offset}, {unit.size} bytes; kept")
+    if trace.on:
+        trace.add(file, f"unit {unit.queue_offset}", f"record at {unit.physical_offset}, {unit.size} bytes; kept")
     answer.units.append(unit)
     answer.status, answer.bytes, answer.count = FOUND, answer.bytes + unit.size, answer.count + unit.count
     return True

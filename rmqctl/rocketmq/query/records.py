@@ -102,22 +102,30 @@ class Absence:
     file: str = ""
 
 
+_LIKELY = 1 << 22
+"""Bytes that a record has at most where brokers have their default limit: a damaged unit may say anything."""
+
+
 class RecordReader:
     """Reads records at offsets, and notes what it found."""
 
     def __init__(self, log: LogReader, trace: Trace, *, strict: bool = False) -> None:
         self.log, self.trace, self.strict = log, trace, strict
 
-    def at(self, physical: int) -> Record | Absence:
-        """Return the record that begins at an offset."""
+    def at(self, physical: int, said: int = 0) -> Record | Absence:
+        """Return the record that begins at an offset.
+
+        Args:
+            said: bytes that a unit says it has, so that they are read at once.
+        """
         file = self.log.file_of(physical)
         if file is None:
             return self._absent(self._outside(physical))
-        head = self.log.head(physical)
+        head = self.log.head(physical, min(said, _LIKELY))
         if head is None:
             return self._absent(self._no_record(physical, file.name))
-        size = total_size_of(head[1])
-        raw = self.log.read(physical, size)
+        size, raw = total_size_of(head[1]), head[1]
+        raw = raw[: max(size, 0)] if size <= len(raw) else self.log.read(physical, size)
         try:
             fields, after = decode_record(raw)
         except DecodeError as error:
