@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.files.moment import Moment
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, read_directory
 from rmqctl.kafka.directory.moment import at_one_moment as kafka_moment
@@ -219,6 +220,32 @@ def test_segments_that_go_are_read_as_they_were(tmp_path: Path, monkeypatch: pyt
 
     moment = kafka_moment(LogDirectories([read_directory(LocalTree(str(root)))]))
     assert len(taken()) >= 7
+    checked = KafkaVerification(moment.directories[0])
+    assert [f.message for f in checked.findings() if f.level != "note"] == []
+
+
+def test_a_segment_may_be_made_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name was seen, its indexes were not there yet; its first batches come before the ends of logs are looked for."""
+    root = tmp_path / "logs"
+    with KafkaEngine.open(root, EngineConfig(log=LogConfig(segment_bytes=4000, index_interval=200))) as engine:
+        engine.make_topic("t", 1, None)
+        for n in range(300):
+            engine.append("t", 0, [Record(0, 1_700_000_000_000 + n, -1, b"k", b"value %d" % n)])
+    monkeypatch.setattr(LogDirectory, "is_running", lambda self: True)
+    log = max((root / "t-0").glob("*.log"))
+    whole = {path: path.read_bytes() for path in log.parent.glob(f"{log.stem}.*") if path.suffix != ".snapshot"}
+    for path in whole:
+        path.unlink()
+    log.touch()
+    hold = Moment.hold
+
+    def later(*given: Any, **named: Any) -> None:
+        for path, data in whole.items():
+            path.write_bytes(data)
+        hold(*given, **named)
+
+    monkeypatch.setattr(Moment, "hold", later)
+    moment = kafka_moment(LogDirectories([read_directory(LocalTree(str(root)))]))
     checked = KafkaVerification(moment.directories[0])
     assert [f.message for f in checked.findings() if f.level != "note"] == []
 

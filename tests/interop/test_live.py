@@ -1,4 +1,7 @@
-"""Beside a released broker under load: no command finds what is not there, and a flipped byte is found. Needs Java and Maven."""
+"""Beside a released broker under load, whose segments go: no command finds what is not there, and a flipped byte is found.
+
+Needs Java and Maven.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from click.testing import Result
 
 from rmqctl.opening import open_store
 from tests.interop.judge import class_path, has_java, java
+from tests.interop.kafka_node import Node, format_directory, rounds
 
 pytestmark = [
     pytest.mark.interop,
@@ -69,6 +73,49 @@ def test_a_rocketmq_broker(release: str, rmqctl: Rmqctl, tmp_path: Path, compile
         found = [(row["id"], row["file"], row["offset"]) for row in open_store(str(root)).verify(notes=False)]
         assert found == [("log.body-crc", first["file"], body)]
         _flip(log, body)
+    assert rmqctl("verify", root).exit_code == 0
+
+
+_SHORT = "segment.ms=400"
+_DIRTY = ("min.cleanable.dirty.ratio=0.01", "max.compaction.lag.ms=1000", "delete.retention.ms=500")
+_TOPICS_OF_KAFKA = {
+    "kept": ("segment.ms=1500",),
+    "short": (_SHORT, "retention.bytes=60000"),
+    "compact": (_SHORT, "cleanup.policy=compact", *_DIRTY),
+    "both": (_SHORT, "cleanup.policy=compact,delete", "retention.bytes=60000", *_DIRTY),
+    "txn": (_SHORT, "retention.bytes=60000"),
+    "txncompact": (_SHORT, "cleanup.policy=compact", *_DIRTY),
+}
+"""Segments that live for less than a second, and go by retention or compaction; those of ``txn...`` hold transactions."""
+_BROKER = {
+    "log.retention.check.interval.ms": 500, "log.cleaner.backoff.ms": 500, "log.initial.task.delay.ms": 500,
+    "log.cleaner.min.cleanable.ratio": 0.01,
+}  # fmt: skip
+_ASKED_OF_KAFKA = (
+    ("verify",), ("verify", "--level", "structure"), ("repair",), ("topics",), ("rebuild",), ("recover",), ("doctor",),
+    ("lag",), ("dump",), ("transactions",), ("producers",), ("info",),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("release", ["4.4.0", "4.3.1", "3.9.2"])
+def test_a_kafka_broker(release: str, rmqctl: Rmqctl, tmp_path: Path, compiled: Path) -> None:
+    root = tmp_path / "logs"
+    format_directory(release, root, compiled)
+    with Node(release, root, compiled, _BROKER) as node:
+        for name, settings in _TOPICS_OF_KAFKA.items():
+            node.ask("create", name, 2, 1, *settings)
+            node.ask("storm", name, tmp_path / name, *([f"id-{name}"] if name.startswith("txn") else []))
+        node.ask("commit", "group", "kept", 0)
+        for _ in range(rounds(3, 30)):
+            for words in _ASKED_OF_KAFKA:
+                done = rmqctl(words[0], root, *words[1:])
+                assert done.exit_code == 0, (words, done.stdout, done.stderr)
+        closed = min((root / "kept-0").glob("*.log"))
+        _flip(closed, 80)
+        found = {(row["id"], row["file"]) for row in open_store(str(root)).verify(notes=False)}
+        _flip(closed, 80)
+        assert ("batch.crc", str(closed.relative_to(root))) in found
+        node.ask("calm")
     assert rmqctl("verify", root).exit_code == 0
 
 

@@ -46,7 +46,7 @@ public final class Client {
             case "write" -> write(server, asked[1], Integer.parseInt(asked[2]), asked.length > 3 ? asked[3] : "");
             case "leave" -> leave(server, asked[1], Integer.parseInt(asked[2]), asked[3]);
             case "create" -> create(server, asked);
-            case "storm" -> storm(server, asked[1], asked[2]);
+            case "storm" -> storm(server, asked[1], asked[2], asked.length > 3 ? asked[3] : "");
             case "calm" -> calm();
             case "ends" -> ends(server);
             case "commit" -> commit(server, asked[1], asked[2], Long.parseLong(asked[3]));
@@ -210,29 +210,48 @@ public final class Client {
         }
     }
 
-    private static Thread storm;
+    private static final List<Thread> STORMS = new ArrayList<>();
     private static volatile boolean stormy;
 
-    /** Write to a topic with acks=all until it is to be calm; what is acknowledged goes to a file, a line each. */
-    private static void storm(String server, String topic, String path) throws Exception {
+    /**
+     * Write to a topic with acks=all until it is to be calm; what is acknowledged goes to a file, a line each.
+     *
+     * @param id where there is one, 20 records each are a transaction, and each fifth of these is aborted
+     */
+    private static void storm(String server, String topic, String path, String id) throws Exception {
         Properties given = new Properties();
         given.put("bootstrap.servers", server);
         given.put("acks", "all");
         given.put("delivery.timeout.ms", "8000");
         given.put("request.timeout.ms", "2500");
-        given.put("max.block.ms", "1500");
+        given.put("max.block.ms", id.isEmpty() ? "1500" : "8000");
         given.put("linger.ms", "5");
         given.put("batch.size", "700");
+        if (!id.isEmpty()) {
+            given.put("transactional.id", id);
+        }
         PrintStream acknowledged = new PrintStream(new FileOutputStream(path), true, StandardCharsets.UTF_8);
         stormy = true;
-        storm = new Thread(() -> {
+        Thread storm = new Thread(() -> {
             try (KafkaProducer<byte[], byte[]> producer =
                     new KafkaProducer<>(given, new ByteArraySerializer(), new ByteArraySerializer())) {
+                if (!id.isEmpty()) {
+                    producer.initTransactions();
+                }
                 for (int number = 0; stormy; number++) {
                     String text = "storm-" + number;
+                    byte[] key = ("storm-" + number % 1000).getBytes(StandardCharsets.UTF_8);
                     byte[] value = text.getBytes(StandardCharsets.UTF_8);
                     try {
-                        producer.send(new ProducerRecord<>(topic, value, value), (written, error) -> {
+                        if (!id.isEmpty() && number % 20 == 0) {
+                            if (number % 100 == 0 && number > 0) {
+                                producer.abortTransaction();
+                            } else if (number > 0) {
+                                producer.commitTransaction();
+                            }
+                            producer.beginTransaction();
+                        }
+                        producer.send(new ProducerRecord<>(topic, key, value), (written, error) -> {
                             if (error == null) {
                                 acknowledged.println(written.partition() + " " + written.offset() + " " + text);
                             }
@@ -246,12 +265,16 @@ public final class Client {
             }
             acknowledged.close();
         });
+        STORMS.add(storm);
         storm.start();
     }
 
     private static void calm() throws InterruptedException {
         stormy = false;
-        storm.join();
+        for (Thread storm : STORMS) {
+            storm.join();
+        }
+        STORMS.clear();
     }
 
     /** Some records in a transaction that nobody ends, as after the death of a client. */
