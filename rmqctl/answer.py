@@ -183,6 +183,12 @@ class Answer:
         """Add a sentence for people."""
         self.remarks.append(sentence)
 
+    def remark_writers(self, *stores: Any) -> None:
+        """Say of each store that a broker writes that what is read of it may be changing."""
+        for store in stores:
+            if store.is_running:
+                self.remark(f"a broker holds the lock of {store.root}: what is read may be changing")
+
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedStretch:

@@ -189,3 +189,10 @@ class Rendering:
     redact: bool = False
     records: bool = False
     max_body: int = DEFAULT_MAX_BODY
+
+
+def within(value: int | None, low: int | None, high: int | None) -> bool:
+    """Whether a value lies between two bounds, the upper one excluded; an unknown one only where there is no bound."""
+    if low is None and high is None:
+        return True
+    return value is not None and (low is None or value >= low) and (high is None or value < high)

@@ -10,12 +10,12 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from rmqctl.answer import Answer
 from rmqctl.errors import Refused, WrongUsage
@@ -220,6 +220,18 @@ class JsonObject:
             except (binascii.Error, ValueError) as error:
                 raise self.wrong(name, f"is not base64 ({error})") from error
         raise self.wrong(name, neither)
+
+
+D = TypeVar("D")
+
+
+def paced(drafts: Iterable[D], rate: float | None) -> Iterator[D]:
+    """Yield drafts, at most so many a second; None: as fast as they are wanted."""
+    start = monotonic()
+    for number, draft in enumerate(drafts):
+        if rate:
+            sleep(max(start + number / rate - monotonic(), 0))
+        yield draft
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,7 @@ def convert(store: Store, into: Path, options: ConvertOptions) -> Answer:
         raise WrongUsage("--renumber", "is for Kafka as the source: a partition keeps the offsets of its queue.")
     to = "kafka-log-directory" if isinstance(store, RocketMQ) else "rocketmq-store"
     answer = Answer(work="convert", total=2 * store.size)
-    if store.is_running:
-        answer.remark(f"a broker holds the lock of {store.root}: what is read may be changing")
+    answer.remark_writers(store)
     answer.remark(f"writing a {to.replace('-', ' ')} to {into}; {store.root} is only read")
 
     def make() -> None:

@@ -192,6 +192,18 @@ def check_new_directory(into: Path, only_read: Iterable[str]) -> None:
         raise Refused(f"{into} is there already and not empty; give a new or empty directory")
 
 
+def check_free(into: Path, needed: int) -> None:
+    """Refuse to write so many bytes, about, where fewer are free on the disk.
+
+    Raises:
+        Refused: they are.
+    """
+    parent = next(p for p in (into, *into.resolve().parents) if p.exists())
+    free = shutil.disk_usage(parent).free
+    if free < needed:
+        raise Refused(f"{into} needs about {needed:,} bytes, but {free:,} are free on that disk; give another place")
+
+
 def refuse_inside(into: Path, only_read: Iterable[str]) -> None:
     """Hold what is to be written to the roots on this machine that are only read.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.errors import WrongUsage
-from rmqctl.filters import Filters, Names
+from rmqctl.filters import Filters, Names, within
 from rmqctl.kafka.directory.directory import Partition
 from rmqctl.kafka.log.block import Block, Flags
 from rmqctl.kafka.log.records import Records
@@ -101,8 +101,8 @@ class Wanted:
         return (
             f.topics.include(row.get("topic"))
             and (f.queue is None or row.get("partition") == f.queue)
-            and _within(offset, f.from_offset, f.to_offset)
-            and _within(time, f.after, f.before)
+            and within(offset, f.from_offset, f.to_offset)
+            and within(time, f.after, f.before)
         )
 
 
@@ -122,9 +122,3 @@ def _is_one_of(key: bytes | None, exact: set[bytes], keys: Names) -> bool:
 def _encoded(value: str | None) -> bytes:
     """Text of the command line as the bytes that stand in a record."""
     return (value or "").encode("utf-8", "surrogateescape")
-
-
-def _within(value: int | None, low: int | None, high: int | None) -> bool:
-    if low is None and high is None:
-        return True
-    return value is not None and (low is None or value >= low) and (high is None or value < high)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from time import monotonic, sleep
 
 from formats.kafka.record_batch import Codec
 from rmqctl.errors import Refused
@@ -17,7 +16,7 @@ from rmqctl.kafka.log.codecs import LEVELS
 from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.producer.drafts import Draft, Template
 from rmqctl.kafka.query.key import partition_of_key
-from rmqctl.producing import Room
+from rmqctl.producing import Room, paced
 from rmqctl.release import Release
 
 MURMUR2, ROUND_ROBIN, STICKY = "murmur2", "round-robin", "sticky"
@@ -92,7 +91,7 @@ def produce(engine: KafkaEngine, drafts: Iterable[Draft], options: ProduceOption
         Refused, IOFailure: a batch cannot be appended; those yielded are.
     """
     producer = Producer(engine, options)
-    for number, draft in enumerate(_paced(drafts, options.rate)):
+    for number, draft in enumerate(paced(drafts, options.rate)):
         yield from producer.send(number, draft)
     yield from producer.finish()
 
@@ -118,14 +117,6 @@ def make_topic(engine: KafkaEngine, topic: str, options: ProduceOptions, partiti
     has = engine.topics.get(topic, 0)
     wanted = options.partitions or max(has, (partition or 0) + 1, 1)
     engine.make_topic(topic, wanted, options.settings)
-
-
-def _paced(drafts: Iterable[Draft], rate: float | None) -> Iterator[Draft]:
-    start = monotonic()
-    for number, draft in enumerate(drafts):
-        if rate:
-            sleep(max(start + number / rate - monotonic(), 0))
-        yield draft
 
 
 @dataclass(slots=True)

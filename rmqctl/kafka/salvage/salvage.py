@@ -7,7 +7,6 @@ offset that is known to have been reached, so that no offset is given to a secon
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +27,9 @@ from formats.kafka.directory_files import CLEAN_SHUTDOWN, PARTITION_METADATA
 from formats.kafka.record_batch import LENGTH_AT, BatchFrame
 from formats.layout import plan_of
 from rmqctl.answer import Advance
-from rmqctl.errors import Refused, TooDamaged, Unbalanced
+from rmqctl.errors import TooDamaged, Unbalanced
 from rmqctl.files.local import ByteSource
-from rmqctl.files.new_files import Ownership, check_new_directory, making
+from rmqctl.files.new_files import Ownership, check_free, check_new_directory, making
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding
 from rmqctl.kafka.directory.directory import LogDirectory, read_partition
@@ -204,7 +203,7 @@ def salvage(sources: Sequence[Source], into: Path, options: SalvageOptions, adva
     unions = [Union(one.copies) for one in found]
     if not any(len(union.batches) for union in unions):
         raise TooDamaged(sources[0].name, "not one record can be read")
-    _check_room(into, int(sum(union.batches.bytes for union in unions) * _SPARE))
+    check_free(into, int(sum(union.batches.bytes for union in unions) * _SPARE))
     with making(into, options.owner):
         saved = _Salvage(list(sources), into, options, advance).run(found, unions)
         saved.books = _balanced(found, into, advance)
@@ -240,13 +239,6 @@ def check_target(sources: Sequence[Source], into: Path) -> None:
     """
     roots = [d.root for s in sources for d in s.replicas.directories if isinstance(d.tree, LocalTree)]
     check_new_directory(into, roots)
-
-
-def _check_room(into: Path, needed: int) -> None:
-    parent = next(p for p in (into, *into.resolve().parents) if p.exists())
-    free = shutil.disk_usage(parent).free
-    if free < needed:
-        raise Refused(f"{into} needs about {needed:,} bytes, but {free:,} are free on that disk; give another place")
 
 
 class _Salvage:

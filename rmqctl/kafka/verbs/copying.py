@@ -47,9 +47,7 @@ def salvage(
     if asked.as_release is None and release < OLDEST:
         release = _LAST_WITH_BOTH
     answer = Answer(work="salvage", total=4 * sum(source.size for source in sources))
-    for place in places:
-        if place.is_running:
-            answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")
+    answer.remark_writers(*places)
     what = "partitions" if asked.as_topic_files else f"a log directory for a {release} broker"
     read = "is" if len(sources) == 1 else "are"
     answer.remark(f"writing {what} to {into}; {', '.join(source.name for source in sources)} {read} only read")
@@ -119,9 +117,7 @@ def diff(places: tuple[LogDirectories, LogDirectories], names: tuple[str, str], 
     """List what two log directories, partitions or segments do not have in common."""
     answer = Answer(work="diff", total=sum(place.size for place in places) if asked.share is None else None)
     one, two = (Side.of(place, name) for place, name in zip(places, names, strict=True))
-    for place in places:
-        if place.is_running:
-            answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")
+    answer.remark_writers(*places)
     found = Diff(one, two, by_batch=asked.by == "physical", advance=answer.advance, share=asked.share)
     return show_comparison(answer, found, _diff_sentences, asked.limit)
 
@@ -164,7 +160,5 @@ def elect(places: Sequence[LogDirectories]) -> Answer:
     total = sum(place.size for place in places)
     releases = [release_shown(broker) for broker in brokers]
     answer = election.answer(names, partial(contests, names, brokers, releases), total=total)
-    for place in places:
-        if place.is_running:
-            answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")
+    answer.remark_writers(*places)
     return answer

@@ -20,7 +20,7 @@ from formats.rocketmq.message import SysFlag
 from formats.rocketmq.properties import split_properties
 from formats.text import java_hash
 from rmqctl.errors import WrongUsage
-from rmqctl.filters import DEFAULT_MAX_BODY, Filters, Names
+from rmqctl.filters import DEFAULT_MAX_BODY, Filters, Names, within
 from rmqctl.rocketmq.log.block import Block, Ints, by_variant, gather, head_sizes
 from rmqctl.rocketmq.log.columns import TextIds, Texts, rows_of, topic_numbers
 from rmqctl.rocketmq.log.record import inner_messages, open_body
@@ -148,8 +148,8 @@ class Filter:
         yield not (self.properties or self.grep)
         yield hashed or self.includes_topic(row.get("topic"))
         yield self.queue_id is None or row.get("queue_id") == self.queue_id
-        yield _within(row.get("store_timestamp"), self.after, self.before)
-        yield _within(row.get("physical_offset"), self.from_offset, self.to_offset)
+        yield within(row.get("store_timestamp"), self.after, self.before)
+        yield within(row.get("physical_offset"), self.from_offset, self.to_offset)
 
     def _index_hashes(self) -> set[int]:
         """Return what an index file may hold for the keys and the tag in any of the topics.
@@ -270,12 +270,6 @@ def _body(block: Block, row: int, limit: int) -> bytes | None:
     one = block.take(np.array([row]))
     at = int(one.body_at[0])
     return open_body(block.data[at : at + int(one.body_size[0])].tobytes(), int(one["sys_flag"][0]), limit).data
-
-
-def _within(value: int | None, low: int | None, high: int | None) -> bool:
-    if low is None and high is None:
-        return True
-    return value is not None and (low is None or value >= low) and (high is None or value < high)
 
 
 def _encoded(text: str) -> bytes:

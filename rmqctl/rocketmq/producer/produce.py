@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from queue import Queue
-from time import monotonic, sleep
 
 from formats.rocketmq.message import COMPRESSION, SysFlag
 from rmqctl.errors import RmqctlError
-from rmqctl.producing import Room
+from rmqctl.producing import Room, paced
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import LOCALHOST, Message, MessageRefused, PutResult, PutStatus
@@ -97,7 +96,7 @@ def produce(engine: StoreEngine, drafts: Iterable[Draft], options: ProduceOption
     """
     make_topics(engine, options)
     maker = _Maker(engine, options)
-    groups = maker.groups(_paced(drafts, options.rate))
+    groups = maker.groups(paced(drafts, options.rate))
     if options.writers > 1 and _can_fly(engine, options):
         yield from _in_flight(engine, groups, options)
         return
@@ -248,14 +247,6 @@ def _runs(messages: Iterator[Message], size: int) -> Iterator[list[Message]]:
     for _, run in groupby(messages, key=lambda message: (message.topic, message.queue_id)):
         while group := list(islice(run, max(size, 1))):
             yield group
-
-
-def _paced(drafts: Iterable[Draft], rate: float | None) -> Iterator[Draft]:
-    start = monotonic()
-    for number, draft in enumerate(drafts):
-        if rate:
-            sleep(max(start + number / rate - monotonic(), 0))
-        yield draft
 
 
 def _can_fly(engine: StoreEngine, options: ProduceOptions) -> bool:

@@ -6,7 +6,6 @@ with offsets that the new queues have.
 
 from __future__ import annotations
 
-import shutil
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from formats.rocketmq.properties import is_closed, join_properties, split_proper
 from formats.rocketmq.property_crc import SIZE as PROPERTY_CRC_SIZE
 from formats.rocketmq.property_crc import property_crc, property_crc_bytes, stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
-from rmqctl.files.new_files import Ownership, check_new_directory, making
+from rmqctl.files.new_files import Ownership, check_free, check_new_directory, making
 from rmqctl.files.tree import LocalTree, join
 from rmqctl.findings import Finding
 from rmqctl.repair.books import Books
@@ -196,7 +195,7 @@ def salvage(
         raise TooDamaged(stores[0].root, "not one message can be read")
     merged = merge([f.records for f in found])
     needed = int((merged.records["size"].sum() + merged.repeats["size"].sum()) * _SPARE)
-    _check_room(into, needed)
+    check_free(into, needed)
     with making(into, options.owner):
         result = _made(stores, parts, found, merged, names, into, options, progress)
         result.books = _balanced(found, into, progress)
@@ -297,13 +296,6 @@ def check_target(stores: Sequence[RocketMQStore], into: Path) -> None:
     for store in stores:
         if any(file.lead for file in store.log_files):
             raise Refused(f"{store.root} has a DLedger log; export its messages instead")
-
-
-def _check_room(into: Path, needed: int) -> None:
-    parent = next(p for p in (into, *into.resolve().parents) if p.exists())
-    free = shutil.disk_usage(parent).free
-    if free < needed:
-        raise Refused(f"{into} needs about {needed:,} bytes, but {free:,} are free on that disk; give another place")
 
 
 def _config(found: Sequence[Gathered]) -> StoreConfig:

@@ -35,9 +35,7 @@ def salvage(stores: Sequence[RocketMQStore], asked: questions.Salvage) -> Answer
     check_no_part(asked.into)
     check_target(stores, asked.into)
     answer = Answer(work="salvage", total=4 * sum(f.size for store in stores for f in store.log_files))
-    for store in stores:
-        if store.is_running:
-            answer.remark(f"a broker holds the lock of {store.root}: what is read may be changing")
+    answer.remark_writers(*stores)
     options = SalvageOptions(asked.stale, asked.renumber, Ownership.like(stores[0].tree, asked.owner))
     answer.remark(f"writing a new store to {asked.into}; {', '.join(s.root for s in stores)} is only read")
 
@@ -137,7 +135,5 @@ def elect(stores: Sequence[RocketMQStore]) -> Answer:
     election.refuse_twice(names)
     total = (len(stores) - 1) * sum(file.size for store in stores for file in store.log_files) // 2
     answer = election.answer(names, partial(contests, names, stores), total=total)
-    for store in stores:
-        if store.is_running:
-            answer.remark(f"a broker holds the lock of {store.root}: what is read may be changing")
+    answer.remark_writers(*stores)
     return answer
