@@ -51,7 +51,8 @@ def command(
     `clock` says whose time that is: of brokers, of files, or what Kafka's producers claim.
 
     Several PATHs, a pattern in quotes or @inventory.toml: the queues of all stores, with the name of theirs,
-    and the sum of each topic. Directories of one Kafka broker are one store.
+    and the sum of each topic, in which copies of a Kafka partition count once, by the one that ends last.
+    Directories of one Kafka broker are one store.
 
     \b
     Examples:

@@ -116,6 +116,8 @@ class Fleet:
         def one(member: Member, store: Asked) -> Answer:
             return ask_one(member, store, question) if isinstance(store, Store) else store.answer(question)
 
+        if isinstance(question, questions.Topics):
+            question = replace(question, apart=question.by_topic)
         fleet = self._each_once(question.verb)
         return shape(fleet.by_clusters() if isinstance(question, questions.Lag) else fleet, one)
 

@@ -134,6 +134,7 @@ def _rows(
     sums: Callable[[Iterable[Row]], Section] | None,
     lacking: Callable[[Fleet, _Rows], Iterable[str]] = lambda *_: (),
     shown: Sequence[str] = (),
+    is_counted: bool = False,
 ) -> Answer:
     """Give the rows of every store with its name before them.
 
@@ -142,6 +143,7 @@ def _rows(
         lacking: says what some stores have no rows of, though others do.
         shown: columns on a terminal of what is looked for: one store that has it is enough for a "yes", and that others
             found nothing is left out.
+        is_counted: rows say how many queues of them are in the sums.
     """
     answer = Answer(remarks=list(fleet.remarks))
     kept: _Rows = []
@@ -153,7 +155,7 @@ def _rows(
         for row in own:
             kept.append((member, row))
             columns.extend(name for name in shown if name in row and name not in columns)
-            yield {**member.head, **row}
+            yield {**member.head, **{name: value for name, value in row.items() if name != "parts"}}
         if shown and len(kept) == before and len(own.remarks) > remarks:
             own.remarks.pop()  # that nothing was found, the last one; what was damaged on the way stays
 
@@ -166,6 +168,11 @@ def _rows(
             _judge(answer, len(kept), len(fleet) - unread, unread)
         answer.remarks += lacking(fleet, kept)
 
+    def counted() -> Iterator[Row]:
+        found = list(rows())
+        numbers = iter([sum(map(_queues, parts)) for parts in _adding_up(fleet, kept)])
+        yield from (row if "error" in row else {**row, "counted": next(numbers)} for row in found)
+
     def sections() -> Iterator[Section]:
         found = list(rows())
         shown = [row for row in found if "error" not in row]
@@ -176,7 +183,7 @@ def _rows(
             yield sums(_summed(fleet, kept, answer))
         yield Section(lines=_failures(found), folds=True)
 
-    answer.rows, answer.sections = rows(), sections
+    answer.rows, answer.sections = counted() if is_counted else rows(), sections
     return answer
 
 
@@ -188,18 +195,72 @@ def _judge(answer: Answer, found: int, read: int, unread: int) -> None:
 
 
 def _summed(fleet: Fleet, kept: _Rows, answer: Answer) -> Iterator[Row]:
-    """Yield the rows that add up, with their cluster: those of a replica count where its master cannot be read."""
-    read = {member.name for member, _ in kept}
-    masters = {member.name: member.facts.get("replica_of") for member, _ in fleet.stores}
-    beside = {name for name in read if masters.get(name) in read}
+    """Yield the rows that add up, with their cluster."""
+    beside = _beside(fleet, kept)
     if beside:
         answer.remark(f"not in the sums, being replicas of others here: {', '.join(sorted(beside))}")
     unread = [member.name for member, store in fleet.stores if isinstance(store, Exception)]
     if unread:
         answer.remark(f"the sums lack what cannot be read: {', '.join(unread)}")
-    for member, row in kept:
-        if member.name not in beside:
+    adding_up = _adding_up(fleet, kept)
+    all_of = sum(len(_parts(row)) for member, row in kept if member.name not in beside)
+    if copies := all_of - sum(map(len, adding_up)):
+        are = "copy of a partition is" if copies == 1 else "copies of partitions are"
+        answer.remark(f"{copies:,} {are} not in the sums: of each partition the copy counts that ends last")
+    for (member, _), parts in zip(kept, adding_up, strict=True):
+        for row in parts:
             yield row if member.cluster is None else {"cluster": member.cluster, **row}
+
+
+def _beside(fleet: Fleet, kept: _Rows) -> set[str]:
+    """Return the stores that are replicas of one that counts: of their master, or where that cannot be read, of the
+    first of its replicas.
+    """
+    masters = {member.name: member.facts.get("replica_of") for member, _ in fleet.stores}
+    counted = {member.name for member, _ in kept}
+    found = set[str]()
+    for member, _ in fleet.stores:
+        master = masters[member.name]
+        if member.name in counted and master is not None:
+            if master in counted:
+                found.add(member.name)
+            else:
+                counted.add(master)
+    return found
+
+
+def _parts(row: Row) -> list[Row]:
+    """Return the rows of partitions that a row of a topic is the sum of, else the row."""
+    found: list[Row] = row.get("parts", [row])
+    return found
+
+
+def _queues(row: Row) -> int:
+    return int(row.get("queues", row.get("partitions", 1)) or 0)
+
+
+def _adding_up(fleet: Fleet, kept: _Rows) -> list[list[Row]]:
+    """Return what of each row adds up: nothing of replicas, and of copies of one Kafka partition the one that ends
+    last, of those that end alike the one with the most records.
+    """
+    beside, clusters = _beside(fleet, kept), {m.name: s.membership for m, s in fleet.stores if isinstance(s, Store)}
+    best: dict[tuple[Any, ...], tuple[tuple[int, int], int, Row]] = {}
+    found = list[list[Row]]()
+    for number, (member, row) in enumerate(kept):
+        found.append([])
+        for part in () if member.name in beside else _parts(row):
+            if "partition" not in part or "records" not in part:
+                found[-1].append(part)
+                continue
+            own = clusters.get(member.name)
+            whose = member.name if own is None else own[0]
+            key = member.cluster, part["topic_id"] or whose, part["topic"], part["partition"]
+            rank = (part["log_end_offset"] or 0, part["records"] or 0)
+            if key not in best or best[key][0] < rank:
+                best[key] = rank, number, part
+    for _, number, part in best.values():
+        found[number].append(part)
+    return found
 
 
 def _topic_sums(rows: Iterable[Row]) -> Section:
@@ -210,7 +271,7 @@ def _topic_sums(rows: Iterable[Row]) -> Section:
         one = sums.setdefault(
             (row.get("cluster"), row["topic"]), {**_head(row, "topic"), "queues": 0, count: 0, "bytes": 0}
         )
-        one["queues"] += row.get("queues", row.get("partitions", 1)) or 0
+        one["queues"] += _queues(row)
         _add(one, row, count, "bytes")
     return Section(rows=list(sums.values()), title="Sum by topic", is_optional=True, is_fixed=True)
 
@@ -475,7 +536,7 @@ SHAPES: dict[type[Question[Any]], Callable[[Fleet, Ask], Answer]] = {
     questions.Verify: _wholly(_verified, "sound", is_opened=True),
     questions.Recover: _wholly(_recovered, "harmless", is_opened=True),
     questions.Rebuild: _wholly(_rebuilt, "current", then=lambda member: typed("rebuild", member.path)),
-    questions.Topics: partial(_rows, sums=_topic_sums),
+    questions.Topics: partial(_rows, sums=_topic_sums, is_counted=True),
     questions.Lag: partial(_rows, sums=_lag_sums, lacking=_lacking_offsets),
     questions.Producers: partial(_rows, sums=None),
     questions.Transactions: partial(_rows, sums=None),

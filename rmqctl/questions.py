@@ -191,13 +191,18 @@ class Verify(Question[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class Topics(Dated[Answer]):
-    """See :meth:`rmqctl.store.Store.topics`."""
+    """See :meth:`rmqctl.store.Store.topics`.
+
+    Attributes:
+        apart: rows by topic have those of their partitions in `parts`, as :class:`rmqctl.fleet.Fleet` asks for sums.
+    """
 
     verb: ClassVar[str] = "topics"
     topic: Named = None
     by_topic: bool = False
     as_found: bool = field(default=False, metadata=rocketmq(_AS_FOUND))
     disk: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

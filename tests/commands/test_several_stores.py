@@ -361,3 +361,62 @@ def test_what_a_broker_lacks_is_said_and_replicas_count_once(rmqctl: Run, stores
     assert "100" in result.stdout.split("Sum by group and topic")[1], "the replica stands in"
     assert "not in the sums" not in result.stderr
     assert "the sums lack what cannot be read: one" in result.stderr
+
+
+def test_copies_of_a_kafka_partition_count_once(rmqctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three brokers of a cluster, each with some of the partitions, one copy shorter than the others."""
+    monkeypatch.chdir(tmp_path)
+    alone = list[dict[str, Any]]()
+    for node in range(3):
+        root = golden.unpack("4.3.1-clean", Path(f"n{node}"))
+        meta = root / "meta.properties"
+        meta.write_text(re.sub(r"node\.id=\d+", f"node.id={node}", meta.read_text("utf-8")), "utf-8")
+        places = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("__"))
+        for number, place in enumerate(places):
+            if number % 3 == node:
+                shutil.rmtree(place)
+        if node == 1:
+            log = max(root.glob("idem-*/*.log"), key=lambda path: path.stat().st_size)
+            shorter = int(log.parent.name[-1])
+            with log.open("r+b") as file:
+                file.truncate(log.stat().st_size // 2)
+        alone += ({"store": node, **row} for row in json.loads(rmqctl("topics", root, "-o", "json").stdout))
+        Path(f"s{node}").symlink_to(root)
+    best = {}
+    for row in alone:
+        key = row["topic"], row["partition"]
+        ends = [(one["log_end_offset"], one["records"]) for one in (best.get(key, row), row)]
+        if key not in best or ends[0] < ends[1]:
+            best[key] = row
+    assert len({row["records"] for row in alone if row["topic"] == "idem" and row["partition"] == shorter}) == 2
+    expected: dict[str, list[int]] = {}
+    for (topic, _), row in best.items():
+        sums = expected.setdefault(topic, [0, 0, 0])
+        expected[topic] = [n + more for n, more in zip(sums, (1, row["records"], row["bytes"]), strict=True)]
+    for options in ([], ["--by-topic"]):
+        result = rmqctl("topics", "s0", "s1", "s2", *options)
+        lines = [line.split() for line in result.stdout.split("Sum by topic")[1].splitlines()]
+        sums = {line[0]: [int(n) for n in line[1:3]] for line in lines if line and line[0] in expected}
+        assert sums == {topic: numbers[:2] for topic, numbers in expected.items()}
+        assert f"{len(alone) - len(best):,} copies of partitions are not in the sums" in result.stderr
+        counted = rows(rmqctl("topics", "s0", "s1", "s2", *options, "-o", "jsonl"))
+        assert sum(row["counted"] for row in counted) == len(best)
+        assert not any("parts" in row for row in counted)
+        if not options:
+            assert {(row["topic"], row["partition"], int(row["store"][1])) for row in counted if row["counted"]} == {
+                (*key, row["store"]) for key, row in best.items()
+            }
+
+
+def test_of_two_replicas_without_their_master_one_counts(rmqctl: Run, stores: Path) -> None:
+    shutil.copytree("one", "three")
+    text = "".join(
+        f'[[store]]\npath = "{path}"\nname = "{name}"\ncluster = "x"\n{more}'
+        for path, name, more in (
+            ("gone", "m", ""), ("one/store", "s1", 'replica_of = "m"\n'), ("three/store", "s2", 'replica_of = "m"\n'),
+        )
+    )  # fmt: skip
+    Path("roles.toml").write_text(text, "utf-8")
+    result = rmqctl("topics", "@roles.toml", "--by-topic")
+    assert "x        Orders       4       100" in result.stdout.split("Sum by topic")[1]
+    assert "not in the sums, being replicas of others here: s2" in result.stderr

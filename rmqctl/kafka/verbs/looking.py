@@ -139,7 +139,7 @@ def topics(replicas: Replicas, asked: questions.Topics) -> Answer:
                 here.add(row["topic"])
                 yield row
 
-        yield from _by_topic(each()) if by_topic else each()
+        yield from _by_topic(each(), apart=asked.apart) if by_topic else each()
         unmet = wanted.unmet(here)
         if unmet or not here:
             answer.is_no = True
@@ -195,12 +195,18 @@ def _topic_row(replicas: Replicas, log: PartitionLog, answer: Answer) -> dict[st
     }
 
 
-def _by_topic(rows: Iterator[dict[str, Any]]) -> Iterator[Row]:
-    """One row a topic: counts added up, the first of the first times, the last of the last."""
+def _by_topic(rows: Iterator[dict[str, Any]], *, apart: bool) -> Iterator[Row]:
+    """One row a topic: counts added up, the first of the first times, the last of the last.
+
+    Args:
+        apart: with the rows of its partitions in `parts`.
+    """
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         total = found.setdefault(row["topic"], {"topic": row["topic"], "topic_id": row["topic_id"], "partitions": 0})
         total["partitions"] += 1
+        if apart:
+            total.setdefault("parts", []).append(row)
         for name in ("records", "bytes", "segments"):
             total[name] = total.get(name, 0) + (row[name] or 0)
         for name, choose in (("first_timestamp", min), ("last_timestamp", max)):
