@@ -22,6 +22,7 @@ from rmqctl.fleet import open_all
 from rmqctl.inventory import Member, is_several, members_of
 from rmqctl.parallel import Share
 from rmqctl.tables import (
+    LARGEST_SPLIT,
     BadOption,
     Change,
     Condition,
@@ -199,8 +200,20 @@ class FleetTables:
         return replace(self, listed=made, columns=columns)
 
     def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
-        """Yield the findings of all stores, each of which is looked at by one item of work."""
-        for one, found in self.shared(share, _findings):
+        """Yield the findings of all stores: a small one is looked at by one item of work, and the log of a large one is
+        divided here, so that it does not keep all waiting; where only those who work can read it, it is one item, too.
+        """
+        left = {one.name: one.tables for one, size in self.shared(share, _log_size) if size <= LARGEST_SPLIT}
+        for one in self.listed:
+            if one.tables is None or one.name in left or one.name in self.failed:
+                continue
+            try:
+                found = list(one.tables.findings(share))
+            except (RmqctlError, OSError):
+                left[one.name] = one.tables
+            else:
+                yield from map(_Headed(one.head).batch, found)
+        for one, found in self.shared(share, _findings, left):
             yield from map(_Headed(one.head).batch, found)
 
     def log(self) -> FleetLog:
@@ -286,6 +299,10 @@ class _Tried:
             if self.is_strict:
                 raise
             return None, str(error)
+
+
+def _log_size(tables: Tables) -> int:
+    return tables.log().size
 
 
 def _findings(tables: Tables) -> list[pa.RecordBatch]:

@@ -16,7 +16,7 @@ import pytest
 
 import rmqctl as library
 from fixtures import golden
-from rmqctl import pipeline
+from rmqctl import fleet_tables, pipeline
 from rmqctl.errors import NotAStore, RmqctlError, WrongUsage
 from rmqctl.files.tree import LocalTree
 from rmqctl.filters import Filters
@@ -322,6 +322,31 @@ def test_logs_that_are_opened_and_divided_elsewhere_are_those_of_here(
         row for part in here.parts(begin, end, 128 << 10) for batch in here.read(part) for row in batch.to_pylist()
     ]
     assert rows
+
+
+@pytest.mark.parametrize("format", ["rocketmq", "kafkalog"])
+def test_the_log_of_a_large_store_is_divided_for_its_findings(
+    format: str, both: dict[str, FleetTables], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = both[format]
+    sizes = sorted(one.tables.log().size for one in tables.listed[:-1] if one.tables is not None)
+    expected = sorted(
+        str({"cluster": one.member.cluster, "store": one.name, **row})
+        for one in tables.listed[:-1]
+        for row in read(one.tables.table("findings")).to_pylist()  # type: ignore[union-attr]
+    )
+    for most, large in ((sizes[-1], 0), (sizes[0], len(sizes) - 1), (-1, len(sizes))):
+        monkeypatch.setattr(fleet_tables, "LARGEST_SPLIT", most)
+        given = list[Any]()
+
+        def counted(work: Any, items: Any, given: list[Any] = given) -> Any:
+            given.append(items)
+            return map(work, items)
+
+        found = [row for batch in tables.findings(counted) for row in batch.to_pylist()]
+        assert sorted(map(str, found)) == expected
+        assert len(given) >= 2 + large
+        assert len(given[-1]) == len(sizes) - large
 
 
 @pytest.mark.spark
