@@ -98,7 +98,7 @@ def write(out: Output, answer: Answer) -> None:
     elif out.kind in {"json", "jsonl"} and answer.lines is not None and not out.chooses:
         _write_pieces(answer.lines() if out.kind == "jsonl" else _array(answer.lines()))
     else:
-        out.show(answer.rows, columns=answer.columns, csv_columns=answer.header)
+        out.show(answer.rows, columns=answer.columns, csv_columns=answer.late_header or answer.header)
     if out.kind == "jsonl" and answer.summary is not None:
         out.show([answer.summary()])
 

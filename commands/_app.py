@@ -54,14 +54,14 @@ class Output:
         rows: Iterable[Row | None],
         *,
         columns: Sequence[str] | None = None,
-        csv_columns: Sequence[str] | None = None,
+        csv_columns: Sequence[str] | Callable[[], Sequence[str]] | None = None,
         title: str = "",
     ) -> int:
         """Write rows as they come; returns how many there were.
 
         Args:
             columns: keys that a table shows, in order; default: all.
-            csv_columns: the header of a CSV; default: all keys, see `commands._csv.write_csv`.
+            csv_columns: the header of a CSV; as `commands._csv.write_csv` takes it; default: all keys.
             title: a line above a table.
         """
         if self.columns or self.sort or self.limit is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 from itertools import chain
 from typing import Any
@@ -17,19 +17,23 @@ HEAD_ROWS = 1000
 REST = "other"
 
 
-def write_csv(rows: Iterable[Row | None], columns: Sequence[str] | None = None) -> int:
+Header = Sequence[str] | Callable[[], Sequence[str]] | None
+"""Columns, in order; what is asked for them once the first rows are read; None: the keys of the rows."""
+
+
+def write_csv(rows: Iterable[Row | None], columns: Header = None) -> int:
     """Write a header and a line per row, streamed; returns the number of rows.
 
     Args:
         columns: the header; other keys of a row are left out. Default: every key of the first
             1,000 rows. If there are more rows than that, a last column ``other`` holds what their
-            keys beyond those are, as JSON.
+            keys beyond those are, as JSON. Where it is asked for, it stands before those keys.
     """
     rows = iter(rows)
     head: list[Row] = []
-    if columns is None:
+    if columns is None or callable(columns):
         head, ended = take(rows, HEAD_ROWS)
-        columns = keys_of(head)
+        columns = list(dict.fromkeys([*(columns() if columns is not None else ()), *keys_of(head)]))
         columns = columns if ended else [*columns, REST]
     keys = [key for key in columns if key != REST]
     has_rest = len(keys) < len(columns)

@@ -205,7 +205,7 @@ def _show(stats: Stats, out: Output, by: tuple[str, ...], failed: Mapping[str, s
         return
     from rmqctl.pipeline.stats import HEADER
 
-    keys = [key for columns in stats.columns.values() for key in columns] + ["error"] * bool(failed)
+    keys = [key for columns in stats.columns.values() for key in columns] + ["error"] * ("store" in stats.columns)
     header = list(dict.fromkeys(("kind", "by", *keys, *HEADER)))
     rows = [{"kind": "stats", **row} for found in groups.values() for row in found]
     if out.kind == "jsonl":

@@ -95,6 +95,7 @@ class Answer:
         rows: in order; None says that the next row may take a while.
         columns: those that fit a terminal; None: all.
         header: every key that a row may have, in order, which is what a CSV begins with; None: the keys of its rows.
+        late_header: the same where it is known only once the first rows are read: those of several stores.
         sections: what a terminal shows where that is more than one table of ``rows``.
         document: the one object that stands for the rows in the kinds of output in ``document_kinds``.
         document_header: every key that the object may have, in order; None: those that it has.
@@ -114,6 +115,7 @@ class Answer:
     rows: Iterable[Row | None] = ()
     columns: Sequence[str] | None = None
     header: Sequence[str] | None = None
+    late_header: Callable[[], Sequence[str]] | None = None
     sections: Callable[[], Iterable[Section]] | None = None
     document: Callable[[], Mapping[str, Any]] | None = None
     document_kinds: frozenset[str] = frozenset({"json"})

@@ -123,6 +123,8 @@ def reply_of(member: Member, store: Store, question: Question[Any], *, shown: bo
 # --- rows of all stores -------------------------------------------------------------------------------
 
 
+_HEADS = ("store", "cluster", "error")
+"""What a CSV of several stores begins with."""
 _Rows = list[tuple[Member, Row]]
 """Rows, each with its store."""
 
@@ -145,11 +147,13 @@ def _rows(
             found nothing is left out.
         is_counted: rows say how many queues of them are in the sums.
     """
-    answer = Answer(remarks=list(fleet.remarks))
     kept: _Rows = []
     columns: list[str] = []
+    header = dict.fromkeys(_HEADS)
+    answer = Answer(remarks=list(fleet.remarks), late_header=lambda: [*header, *(("counted",) if is_counted else ())])
 
     def named(member: Member, own: Answer) -> Iterator[Row]:
+        header.update(dict.fromkeys(own.header or ()))
         columns.extend(name for name in own.columns or () if name not in columns)
         before, remarks = len(kept), len(own.remarks)
         for row in own:
@@ -329,6 +333,10 @@ def _failures(rows: Iterable[Row]) -> list[str]:
     return [f"{row['store']}: {row['error']}" for row in rows if "error" in row]
 
 
+_IN_ROWS = frozenset({"findings", "summary"})
+"""Of a document with a list of findings: what its rows hold."""
+
+
 class _Whole:
     """One row a store: what each says as a whole.
 
@@ -355,6 +363,8 @@ class _Whole:
         sizes = [store.size for _, store in fleet.stores if isinstance(store, Store)]
         self.answer = Answer(remarks=list(fleet.remarks), work="looking", total=sum(sizes) or None)
         self.briefs: list[Row] = []
+        self.header = dict.fromkeys(["kind", *_HEADS, *([well] if well else [])])
+        self.answer.late_header = lambda: list(self.header)
         self.answer.rows, self.answer.sections = self.rows(), self.sections
         self.answer.document = lambda: {"stores": list(self.documents()), "summary": self.summary()}
         self.answer.summary = lambda: {"kind": "summary", **self.summary()}
@@ -366,6 +376,10 @@ class _Whole:
     def _in_full(self, member: Member, own: Answer) -> Iterator[Row]:
         document: Row = own.document() if own.document is not None else {"rows": list(own)}
         self._note(member, own, document)
+        names = own.document_header or list(document)
+        if isinstance(document.get("findings"), list):
+            names = [*(name for name in names if name not in _IN_ROWS), *document["summary"], *(own.header or ())]
+        self.header.update(dict.fromkeys(names))
         yield {**member.head, **member.facts, **self._mark(own), **document}
 
     def _unreadable(self, row: Row) -> Row:
@@ -381,7 +395,7 @@ class _Whole:
                 continue
             head = {key: document[key] for key in ("store", "cluster") if key in document}
             yield from ({**head, **finding} for finding in findings)
-            rest = {key: value for key, value in document.items() if key not in {"findings", "summary"}}
+            rest = {key: value for key, value in document.items() if key not in _IN_ROWS}
             yield {"kind": "store", **rest, **document["summary"]}
 
     def sections(self) -> Iterator[Section]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
@@ -151,3 +152,30 @@ def test_a_start_of_a_log_directory_has_its_header(leader: list[str], rmqctl: Rm
     rows = [json.loads(line) for line in rmqctl(*words, "-o", "jsonl").stdout.splitlines()]
     kinds = {"summary"}
     assert {key for row in rows if row.get("kind") not in kinds for key in row} <= set(shown.fieldnames or ())
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "recover",
+        *(pytest.param(verb, marks=pytest.mark.slow) for verb in ("verify", "info", "doctor", "topics", "lag")),
+    ],
+)
+@pytest.mark.parametrize(
+    "names", [("5.5.0-clean", "5.5.0-crash"), ("4.3.1-clean", "4.3.1-crash")], ids=lambda one: one[0]
+)
+def test_several_stores_have_one_header_whatever_can_be_read(
+    verb: str, names: tuple[str, str], rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    stores = [golden.pristine(name) for name in names]
+    rows = [json.loads(line) for line in rmqctl(verb, *stores, "-o", "jsonl").stdout.splitlines()]
+    shown = list(csv.DictReader(StringIO(rmqctl(verb, *stores, "-o", "csv").stdout)))
+    header = list(shown[0])
+    assert {key for row in rows if row.get("kind") != "summary" for key in row} <= set(header)
+    assert {"store", "cluster", "error"} <= set(header[:4])
+    some = csv.DictReader(StringIO(rmqctl(verb, stores[0], tmp_path, "-o", "csv").stdout))
+    assert list(some.fieldnames or ()) == header
+    assert [row["store"] for row in some if row["error"]] == [str(tmp_path)]
+    none = rmqctl(verb, tmp_path, tmp_path / "no-such", "-o", "csv").stdout.splitlines()
+    assert len(none) == 3
+    assert none[0].split(",") == header[: len(none[0].split(","))]
