@@ -397,7 +397,7 @@ def show_repair(answer: Proposal, found: Repair, loses: str) -> None:
 
 
 def _with_about(steps: Iterable[Step], rows: Sequence[Row]) -> tuple[Step, ...]:
-    """Return steps with what they are about, as the findings say that they mend."""
+    """Return steps with what they are about, as they say themselves, or the findings that they mend."""
     from rmqctl.repair.edits import Overwrite
 
     found: dict[tuple[str, str], list[Row]] = {}
@@ -410,9 +410,9 @@ def _with_about(steps: Iterable[Step], rows: Sequence[Row]) -> tuple[Step, ...]:
         if not here or (len(here) > 1 and not places):
             return ""
         nearest = min(here, key=lambda row: abs(row["offset"] - places[0]) if places else 0)
-        return about_one(nearest) if nearest.get("topic") else ""
+        return about_one(nearest) if nearest.get("topic") or nearest.get("about") else ""
 
-    return tuple(replace(step, about=about(step)) for step in steps)
+    return tuple(replace(step, about=step.about or about(step)) for step in steps)
 
 
 _NAMED = 3

@@ -6,13 +6,24 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import Refused, RmqctlError, WrongUsage
 from rmqctl.findings import Severity, find_kind
-from rmqctl.notices import BROKER, CAUSE, SAME_CAUSE, Notice, finding_notices, queue_of, typed
+from rmqctl.notices import (
+    AT_STAKE,
+    BROKER,
+    CAUSE,
+    SAME_CAUSE,
+    Alike,
+    Notice,
+    destroyed_by_kind,
+    finding_notices,
+    queue_of,
+    typed,
+)
 from rmqctl.store import Store
 from rmqctl.text import instant, listed, number_of
 
@@ -30,6 +41,7 @@ _GROUPS = 2
 _SHOWN = 3
 """Further kinds of damage that stand in a line each; the others are counted."""
 _COMMANDS = 5
+_SENTENCE_END = re.compile("(?<=[.?]) ")
 _CLAUSE_END = re.compile("[,:;] ")
 _INNER = {"notices", "alike", "refused"}
 """What is found for people only, and stands in no document."""
@@ -107,7 +119,11 @@ def _findings(checked: Answer) -> tuple[Row | None, int, Counter[str], list[Noti
             worst.setdefault(row["severity"], row)
             yield row
 
-    notices = list(finding_notices(rows(), ""))
+    def judge(alike: Alike) -> tuple[Sequence[Row], str]:
+        summary = checked.summary() if checked.summary is not None else {}
+        return destroyed_by_kind(summary).get(alike.first[0]["id"], ()), ""
+
+    notices = list(finding_notices(rows(), "", judge=judge))
     first = worst.get("error", worst.get("warning"))
     return first, ids[first["id"]] if first else 0, counts, notices
 
@@ -140,7 +156,9 @@ def _start(store: Store, level: str, foreseen: Row | None) -> tuple[dict[str, An
         "unknown": document.get("unknown"),
         "renumbered": sum(queue["messages"] for queue in document.get("renumbered", {}).values()),
         "redispatched": document.get("redispatched", {}).get("messages", 0),
+        "after_a_kill": document.get("after_a_kill"),
         "harmless": is_harmless,
+        "harm": document.get("harm", ""),
     }, []
 
 
@@ -329,14 +347,19 @@ def _sections(found: Row) -> Iterator[Section]:
         level = found["level"]
         headline, said = "Nothing is wrong" + ("." if level == "full" else f" as far as level {level} looks."), set()
     costs = [trouble for trouble in found["troubles"] if trouble["id"] in _COSTS and trouble["id"] not in said]
-    first = list(_short(notices[0], start, found["worst"]["file"], named="start" not in said)) if notices else []
+    first = list(_short(notices[0], start, found["worst"], named="start" not in said)) if notices else []
     first += [trouble["message"] for trouble in costs] or list(_harmless(start))
-    first += [f"No plan is made: {found['refused']}"] if found["refused"] else _repaired(found["repair"])
+    if found["refused"]:
+        first += [*_advice(found["worst"]["id"]), f"No plan is made: {found['refused']}"]
+    else:
+        first += _repaired(found["repair"])
     yield Section(lines=[headline, *(f"  {line}" for line in first)], folds=True)
     commands: list[str] = found["next"]
     if commands:
         yield Section(lines=[f"Next: {commands[0]}", ""])
-    more = [line for notice in notices[:1] for line in notice.lines if line.startswith(SAME_CAUSE)]
+    wanted, above = (CAUSE, SAME_CAUSE), " ".join(first)
+    more = [line for notice in notices[:1] for line in notice.lines if line.startswith(wanted)]
+    more = [line for line in more if line.removeprefix(CAUSE) not in above]
     more += [f"{notice.level} {notice.id}: {notice.about}" for notice in notices[1 : 1 + _SHOWN]]
     if len(notices) > 1 + _SHOWN:
         more.append(f"and {number_of(len(notices) - 1 - _SHOWN, 'more kind')} of damage")
@@ -357,16 +380,25 @@ def _meaning(notice: Notice) -> str:
     return f"{notice.about}: {meaning}."
 
 
-def _short(notice: Notice, start: Row, file: str, *, named: bool) -> Iterator[str]:
+def _short(notice: Notice, start: Row, worst: Row, *, named: bool) -> Iterator[str]:
     """The first place, and its cause; or what brokers do about it, where that says more than the replayed start.
 
     Args:
-        file: of that place.
+        worst: the finding at that place.
         named: the line above says what it is about.
     """
-    yield notice.lines[0] if named or file in notice.lines[0] else f"{file}: {notice.lines[0]}"
-    if cause := [line for line in notice.lines if line.startswith(CAUSE)]:
-        yield from cause
+    file = worst["file"]
+    cause = [line for line in notice.lines if line.startswith(CAUSE)]
+    if stake := [line for line in notice.lines if line.startswith(AT_STAKE) and line.endswith(")")]:
+        yield from [f"{file}: {cause[0].removeprefix(CAUSE)}" if cause else notice.lines[0], *stake]
+        return
+    if not worst.get("cause"):
+        place = notice.lines[0] if named else _unsaid(notice.lines[0], start["error"])
+        yield place if named or file in place else f"{file}: {place}"
+    follow = [line for line in notice.lines if line.startswith(SAME_CAUSE)]
+    is_short = bool(follow) and ", " not in follow[0]
+    if cause and (worst.get("cause") or is_short):
+        yield from [*cause, *(follow if is_short else ())]
         return
     says_nothing = start["starts"] is None or (start["harmless"] and not start["redispatched"])
     yield from (
@@ -376,16 +408,35 @@ def _short(notice: Notice, start: Row, file: str, *, named: bool) -> Iterator[st
     )
 
 
+def _unsaid(place: str, error: str) -> str:
+    """Return what a place says beyond the error of the start; all of it where that is nothing."""
+    return "; ".join(part for part in place.split("; ") if part not in error) or place
+
+
+def _advice(finding_id: str) -> Iterator[str]:
+    """Yield the first sentence of what is to be done about a finding; the second, too, where the first asks."""
+    kind = find_kind(finding_id)
+    if kind is not None:
+        first, *more = _SENTENCE_END.split(kind.remedy)
+        yield " ".join([first, *more[: first.endswith("?")]])
+
+
 def _harmless(start: Row) -> Iterator[str]:
     if not start["starts"]:
         return
     if not start["harmless"]:
-        yield f"A start of a {start['release']} broker changes the store for the worse."
+        worse = f"A start of a {start['release']} broker changes the store for the worse"
+        yield f"{worse}: it would{harm.partition(' would')[2]}" if (harm := start["harm"]) else f"{worse}."
     elif start["redispatched"]:
         count = number_of(start["redispatched"], "message")
         yield f"A {start['release']} broker starts on it, queues {count} again and loses nothing."
     else:
-        yield f"A {start['release']} broker starts on it and loses nothing."
+        lost = (start["after_a_kill"] or {}).get("lost", {})
+        if lost.get("messages"):
+            after = f"after a kill it loses {_of(lost, lost['messages'])}"
+            yield f"A {start['release']} broker starts and loses nothing; {after}."
+        else:
+            yield f"A {start['release']} broker starts on it and loses nothing."
 
 
 def _repaired(plan: Row | None) -> Iterator[str]:
@@ -395,6 +446,7 @@ def _repaired(plan: Row | None) -> Iterator[str]:
     left = f"; {listed(plan['remaining'])} would be left" if plan["remaining"] else ""
     if plan["refusal"]:
         left += f"; --apply is refused: {_CLAUSE_END.split(plan['refusal'])[0]}"
+        left += "; give --broker-conf FILE" if "--broker-conf" in plan["refusal"] else ""
     elif plan["harm"] and not left:
         left = f"; {plan['harm']}"
     if plan["gone"]:

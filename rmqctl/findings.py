@@ -57,7 +57,7 @@ class FindingKind:
 
 _FACTS = (
     "physical_offset", "topic", "queue_id", "queue_offset", "partition", "base_offset", "last_offset", "messages",
-    "cause", "folded_under",
+    "about", "cause", "folded_under",
 )  # fmt: skip
 """What a finding may know, in the order of its row."""
 HEADER = ("kind", "id", "severity", "file", "offset", "size", *_FACTS, "message", "remedy")
@@ -85,6 +85,7 @@ class Finding:
         message: one sentence with what was expected and what was found.
         severity: overrides the kind's when not None.
         physical_offset: position in the commit log in bytes, where there is one.
+        about: what it is about, in words of whoever uses the store, where no topic says it.
         cause: what did it, one phrase, where that is seen.
         folded_under: id of the finding of the same cause that is to be looked at first.
         base_offset, last_offset: Kafka: the offsets of the records in it.
@@ -102,6 +103,7 @@ class Finding:
     queue_id: int | None = None
     queue_offset: int | None = None
     partition: int | None = None
+    about: str | None = None
     cause: str | None = None
     folded_under: str | None = None
     messages: int | None = None

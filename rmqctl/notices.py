@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rmqctl.findings import Severity, find_kind
@@ -28,6 +28,8 @@ SAME_CAUSE = "From the same cause: "
 """How the line begins that names findings which follow."""
 _OF_ROCKETMQ = {"physical_offset", "queue_id"}
 """What only rows of RocketMQ have, whose records are called messages."""
+_QUEUES = 4
+"""Queues whose destroyed offsets are named."""
 _TOPICS = 3
 """Topics that a head names with their counts."""
 
@@ -84,12 +86,20 @@ class Alike:
             self.first.append(row)
 
 
-Judge = Callable[[Alike], tuple[Mapping[str, int], str]]
-"""Says more of findings: further messages by topic that they concern, and what a start of the broker makes of them."""
+Judge = Callable[[Alike], tuple[Sequence[Row], str]]
+"""Says more of findings: queues whose messages lay there, and what a start of the broker makes of them."""
+
+
+def destroyed_by_kind(summary: Row) -> dict[str, list[Row]]:
+    """Return the queues whose messages lay in damage, by the id of the findings there, as `verify` sums them up."""
+    found = dict[str, list[Row]]()
+    for row in summary.get("destroyed", ()):
+        found.setdefault(row["id"], []).append(row)
+    return found
 
 
 def finding_notices(
-    rows: Iterable[Row | None], command: str, *, every: bool = False, judge: Judge = lambda _: ({}, "")
+    rows: Iterable[Row | None], command: str, *, every: bool = False, judge: Judge = lambda _: ((), "")
 ) -> Iterator[Notice]:
     """Yield notices of rows of findings: errors first, then warnings, then notes; in each the first one first.
 
@@ -122,7 +132,8 @@ def finding_notices(
 def _notice(alike: Alike, command: str, judge: Judge, folded: Iterable[Alike] = ()) -> Notice:
     """Make a notice of findings, and of those that come of the same cause."""
     row = alike.first[0]
-    about = _about(alike)
+    destroyed, start = judge(alike)
+    about = _about(alike, destroyed)
     shown, more = first_of(alike.first, alike.count)
     lines = [_place(one, about) for one in shown]
     if row["severity"] == Severity.NOTE:
@@ -130,16 +141,16 @@ def _notice(alike: Alike, command: str, judge: Judge, folded: Iterable[Alike] = 
     if more:
         where = "this file" if len(alike.files) == 1 else number_of(len(alike.files), "file")
         lines.append(f"and {more:,} more in {where} (--all)")
-    if cause := row.get("cause"):
-        lines.append(f"{CAUSE}{cause}")
+    folded = list(folded)
+    if causes := [one["cause"] for one in (row, *(other.first[0] for other in folded)) if one.get("cause")]:
+        lines.append(f"{CAUSE}{causes[0]}")
     if follow := [f"{one.first[0]['id']} ({_about(one)})" for one in folded]:
         lines.append(f"{SAME_CAUSE}{', '.join(follow)}")
     kind = find_kind(row["id"])
     if row["severity"] == Severity.NOTE or kind is None:
         return Notice(row["severity"], row["id"], about, lines)
-    destroyed, start = judge(alike)
-    if messages := alike.messages + Counter(destroyed):
-        lines.append(f"{AT_STAKE}{'at least ' if destroyed else ''}{_amount(messages, row)}")
+    if messages := alike.messages + _by_topic(destroyed):
+        lines.append(f"{AT_STAKE}{'at least ' if destroyed else ''}{_amount(messages, row)}{_offsets(destroyed)}")
     if kind.broker and not start.startswith(CUT):
         lines.append(f"{BROKER}{kind.broker}")
     if start:
@@ -147,6 +158,27 @@ def _notice(alike: Alike, command: str, judge: Judge, folded: Iterable[Alike] = 
     lines.append(kind.remedy)
     is_left = not command or kind.remedy.startswith(("Nothing", "None"))
     return Notice(row["severity"], row["id"], about, lines, "" if is_left else f"{command} --only {row['id']}")
+
+
+def _by_topic(destroyed: Iterable[Row]) -> Counter[str]:
+    found = Counter[str]()
+    for queue in destroyed:
+        found[queue["topic"]] += queue["messages"]
+    return found
+
+
+def _offsets(queues: Sequence[Row]) -> str:
+    """`` (offsets: LabOrders/0 68 to 73, LabOrders/1 60)``; "" for none, and for too many to be read."""
+    said = (f"{queue_of(queue)} {_span(queue)}" for queue in queues)
+    return f" (offsets: {', '.join(said)})" if 0 < len(queues) <= _QUEUES else ""
+
+
+def _span(queue: Row) -> str:
+    """``68 to 73``, ``5 of 68 to 73``, ``68``."""
+    first, last, count = queue["first_offset"], queue["last_offset"], queue["messages"]
+    if first == last:
+        return f"{first:,}"
+    return ("" if count == last - first + 1 else f"{count:,} of ") + f"{first:,} to {last:,}"
 
 
 def _amount(messages: Counter[str], row: Row) -> str:
@@ -173,6 +205,8 @@ def queue_of(row: Row) -> str:
 
 def about_one(row: Row) -> str:
     """What one finding is about, in words of whoever uses the store: a queue and offsets, else its file."""
+    if row.get("about"):
+        return str(row["about"])
     if not row.get("topic"):
         return str(row["file"])
     if "base_offset" in row and row["last_offset"] > row["base_offset"]:
@@ -181,20 +215,75 @@ def about_one(row: Row) -> str:
     return queue_of(row) if offset is None else f"{queue_of(row)}, offset {offset:,}"
 
 
-def _about(alike: Alike) -> str:
-    """What findings are about: topics and queues, else files."""
-    row, places = alike.first[0], number_of(alike.count, "place")
+def _about(alike: Alike, destroyed: Sequence[Row] = ()) -> str:
+    """What findings are about: topics and queues, else files.
+
+    Args:
+        destroyed: queues whose messages lay there.
+    """
+    row, places = alike.first[0], number_of(alike.count, _noun(alike))
+    if destroyed and not alike.topics:
+        return _about_destroyed(alike, destroyed)
     if alike.count == 1:
         return about_one(row)
     if not alike.topics:
-        return f"{places} in {row['file'] if len(alike.files) == 1 else number_of(len(alike.files), 'file')}"
+        return _about_files(alike, places)
     if len(alike.queues) == 1:
         offsets = [one[key] for one in alike.first for key in ("queue_offset", "base_offset") if key in one]
         after = f", from offset {min(offsets):,} on" if offsets else ""
         return f"{queue_of(row)}, {places}{after}"
+    if alike.topics.total() == alike.count and len(alike.topics) == 1:
+        return f"{row['topic']}, {places}"
     named = [f"{topic} {count:,}" for topic, count in alike.topics.most_common(_TOPICS)]
     others = len(alike.topics) - len(named)
     return f"{places}: {', '.join(named)}" + (f", and {number_of(others, 'more topic')}" if others else "")
+
+
+def _about_destroyed(alike: Alike, queues: Sequence[Row]) -> str:
+    return about_messages(queues) if alike.count == 1 else f"{number_of(alike.count, 'place')}, {_in_queues(queues)}"
+
+
+def about_messages(queues: Sequence[Row]) -> str:
+    """``LabOrders/0, offsets 68 to 73``, ``14 messages of LabOrders in 4 queues``.
+
+    Args:
+        queues: each with ``topic``, ``queue_id``, ``messages``, ``first_offset`` and ``last_offset``; at least one.
+    """
+    if len(queues) > 1:
+        return _in_queues(queues)
+    (queue,) = queues
+    return f"{queue_of(queue)}, offset{'' if queue['messages'] == 1 else 's'} {_span(queue)}"
+
+
+def _in_queues(queues: Sequence[Row]) -> str:
+    return f"{_amount(_by_topic(queues), queues[0])} in {number_of(len(queues), 'queue')}"
+
+
+def _about_files(alike: Alike, places: str) -> str:
+    row = alike.first[0]
+    if row.get("about"):
+        if all(one.get("about") == row["about"] for one in alike.first):
+            return f"{row['about']}, {places}"
+        return f"{row['about']}, and {number_of(alike.count - 1, 'more place')}"
+    if len(alike.files) == alike.count:
+        return places
+    return f"{places} in {row['file'] if len(alike.files) == 1 else number_of(len(alike.files), 'file')}"
+
+
+_FILES = {"commitlog": "log file", "consumequeue": "queue file", "index": "index file", "config": "configuration file"}
+"""What files in a directory of a store are called."""
+
+
+def _noun(alike: Alike) -> str:
+    """What is counted: queues or partitions where each place is one, files where each place is one."""
+    row = alike.first[0]
+    if alike.topics:
+        noun = "queue" if "queue_id" in row else "partition" if "partition" in row else "topic"
+        return noun if len(alike.queues) == alike.count else "place"
+    if len(alike.files) < alike.count:
+        return "place"
+    nouns = {_FILES.get(name.partition("/")[0], "file") for name in alike.files}
+    return nouns.pop() if len(nouns) == 1 else "file"
 
 
 def _place(row: Row, about: str) -> str:

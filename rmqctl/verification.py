@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import RmqctlError
 from rmqctl.findings import HEADER, Finding, Severity
-from rmqctl.notices import CUT, Alike, finding_notices, typed
+from rmqctl.notices import CUT, Alike, destroyed_by_kind, finding_notices, typed
 from rmqctl.text import listed, number_of
 
 FINDING_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
@@ -76,7 +76,9 @@ class Verification(Protocol):
         ...
 
     def summary(self) -> dict[str, Any]:
-        """Return the summary object of the contract; complete after the last finding."""
+        """Return the summary object of the contract; complete after the last finding. It has ``destroyed`` where queues
+        tell what lay in damage of the log.
+        """
         ...
 
     def start(self) -> ForeseenStart:
@@ -88,12 +90,6 @@ class Verification(Protocol):
         """Why not everything was checked; None where it was."""
         ...
 
-    def destroyed(self, kind_id: str) -> Mapping[str, int]:
-        """Return how many messages of each topic lay where findings of a kind are, as far as other files tell; known
-        after the last finding.
-        """
-        ...
-
 
 def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> Answer:
     """Make the findings the rows of an answer; errors, warnings and a start that does harm make it a "no".
@@ -102,14 +98,14 @@ def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> An
         root: of the store, as it is typed; "" where it is none that `repair` takes.
         notes: also what is normal but worth knowing.
     """
-    start = ForeseenStart()
+    start, lost = ForeseenStart(), dict[str, list[Row]]()
 
     def rows() -> Iterator[Row]:
-        nonlocal start
+        nonlocal start, lost
         for finding in checked.findings():
             if notes or finding.level is not Severity.NOTE:
                 yield finding.row()
-        start = checked.start()
+        start, lost = checked.start(), destroyed_by_kind(checked.summary())
         answer.is_no = bool(checked.counts["error"] or checked.counts["warning"] or start.harm)
         answer.error = checked.incomplete
 
@@ -120,8 +116,8 @@ def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> An
         findings = list(answer.rows)
         return {"summary": summary(), "findings": findings, "start": start.document()}
 
-    def judge(alike: Alike) -> tuple[Mapping[str, int], str]:
-        return checked.destroyed(alike.first[0]["id"]), _of_start(start, alike)
+    def judge(alike: Alike) -> tuple[Sequence[Row], str]:
+        return lost.get(alike.first[0]["id"], ()), _of_start(start, alike)
 
     def sections() -> Iterator[Section]:
         repair = typed("repair", root) if root else ""
@@ -143,7 +139,12 @@ def _of_start(start: ForeseenStart, alike: Alike) -> str:
     if row is None or not row["starts"]:
         return ""
     if not start.harm:
-        return f"A start of a {row['release']} broker makes it no worse."
+        said = f"A start of a {row['release']} broker makes it no worse."
+        lost = (row.get("after_a_kill") or {}).get("lost", {})
+        if not lost.get("messages") or not alike.first[0]["id"].startswith("log."):
+            return said
+        what = f"{number_of(lost['messages'], 'message')}: {listed(lost['by_topic'])}"
+        return f"{said} After a kill it cuts the log and loses {what}"
     stopped, lost = row.get("stopped_by"), row["lost"]
     if stopped and stopped["id"] == alike.first[0]["id"] and stopped["file"] in alike.files and lost["messages"]:
         what = f"{number_of(lost['messages'], 'message')}: {listed(lost['by_topic'])}"

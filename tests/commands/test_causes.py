@@ -33,7 +33,7 @@ def test_a_log_that_was_cut_is_one_notice(rmqctl: Rmqctl, tmp_path: Path) -> Non
     }
     text = " ".join(rmqctl("verify", root, "--no-notes").stdout.split())
     assert "From the same cause: log.gap (" in text
-    assert "index.beyond-log (2 places in 2 files)" in text
+    assert "index.beyond-log (2 index files)" in text
     assert not any(f"error {name} " in text for name in under)
     each = rmqctl("verify", root, "--no-notes", "--all").stdout
     assert each.count("\nerror  ") + each.startswith("error  ") == sum(row["severity"] == "error" for row in found)
@@ -53,7 +53,7 @@ def test_topics_are_unknown_because_the_metadata_cannot_be_read(rmqctl: Rmqctl, 
     assert len(strays) == 36
     assert {row["folded_under"] for row in strays} == {"metadata.replay"}
     text = " ".join(rmqctl("verify", root, "--no-notes").stdout.split())
-    assert "From the same cause: directory.stray (36 places" in text
+    assert "From the same cause: directory.stray (36 partitions" in text
     assert "warning directory.stray" not in text
 
 

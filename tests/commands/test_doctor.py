@@ -19,13 +19,18 @@ from tests.commands import incidents
 from tests.conftest import Rmqctl
 
 FACTS: dict[str, tuple[str, ...]] = {
-    "R1": ("21 places", "no files at all", "queues 1,083 messages again and loses nothing"),
+    "R1": ("21 queues", "no files at all", "queues 1,083 messages again and loses nothing", "all queues are gone",
+           "emptied, or its volume is not mounted", "no queue file shows how long queue files are; give --broker-conf FILE"),
     "R2": ("commitlog/00000000000000655360: A file has no bytes", "Before 5.1.3 an empty last file stops the broker"),
     "R3": ("LabOrders/1, offset 50", "46 records", "keeps from its consumers 26 messages: LabOrders 26", "numbers 20 "),
     "R5": ("will not start: neither config/delayOffset.json nor its .bak", "A repair gives up nothing"),
-    "R6": ("2 places in 2 files: An index file is shorter", "0 bytes, 22,040 expected", "loses nothing"),
+    "R6": ("2 index files: An index file, read only by queries by key, is cut", "0 bytes, 22,040 expected",
+           "loses nothing", "2 of 3 index files", "1 of them without bytes, as where the disk was full",
+           "666 messages with keys"),
     "R7": ("Units point beyond the end of the log", "the log ends at 330182", "another replica may have them"),
-    "R8": ("Bytes in the middle of the log", "A repair alone gives up 14: LabOrders 14; --from REPLICA"),
+    "R8": ("14 messages of LabOrders in 4 queues", "4,096 bytes at 40,960 are zeros", "a page never reached the disk",
+           "LabOrders/0 68 to 73, LabOrders/1 60 to 62, LabOrders/2 61 to 63, LabOrders/3 61 to 62",
+           "after a kill it loses 560 messages", "A repair alone gives up 14: LabOrders 14; --from REPLICA"),
     "R9": ("LabLog 1, LabOrders 1: A consumer group's offset is", "647260483", "ends at 138"),
     "K1": ("plain-none-0: An offset index", "00000000000000000091.index at 0, 10,485,760 bytes", "loses nothing"),
     "K4": ("Transaction tx-hang-1 never ended, since 2026-11-21T01:38:53", "txn-a-0 offset 106 (7 records)",
@@ -87,6 +92,8 @@ def test_directories_of_two_clusters_are_named_and_no_plan_is_offered(
     assert said.startswith("The broker will not start: ")
     assert "cluster.id ZZZZEfGhQxSTU-V_wXyZ99, in the meta.properties of" in said
     assert "it is AbCdEfGhQxSTU-V_wXyZ01" in said
+    assert f"{first} has 36 partitions, {second} has 1 partition (z-lz4-0)" in said
+    assert "Is a wrong volume mounted? Then mount the right one and change nothing." in said
     assert top[-1] == "Next: rmqctl explain directory.meta-properties"
     assert not [line for line in lines if "rmqctl repair" in line]
 
@@ -149,3 +156,22 @@ def test_what_cannot_be_asked_is_no_all_clear(
     assert done.exit_code == 1
     assert "Not looked at: lag: config/consumerOffset.json" in " ".join(done.stdout.split())
     assert "Nothing is wrong" not in done.stdout
+
+
+def test_other_verbs_say_the_cost_of_an_incident_first(
+    rmqctl: Rmqctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    cut, hole = incidents.make("R7", tmp_path / "cut"), incidents.make("R8", tmp_path / "hole")
+    lines = rmqctl("recover", cut).stdout.splitlines()
+    assert lines[1:3] == ["  starts", "  LOSES 479 messages, 181,776 bytes:"]
+    assert "  and 21 more (--all)" in lines
+    every = rmqctl("recover", cut, "--all").stdout.splitlines()
+    assert len([line for line in every if line.startswith(("  deletes ", "  cuts "))]) == 24
+    assert "step 1  log.bad-record  14 messages of LabOrders in 4 queues" in rmqctl("repair", hole).stdout.splitlines()
+    text = " ".join(rmqctl("verify", hole).stdout.split())
+    assert "At stake: at least 14 messages of LabOrders (offsets: LabOrders/0 68 to 73, LabOrders/1 60 to 62" in text
+    assert "After a kill it cuts the log and loses 560 messages: LabLog 318" in text
+    (hole / "abort").write_bytes(b"")
+    after = json.loads(rmqctl("recover", hole, "-o", "json").stdout)
+    assert after["lost"]["messages"] == 560

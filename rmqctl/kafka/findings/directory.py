@@ -50,7 +50,7 @@ DIRECTORY_IDENTITY = declare(
     "directory.meta-properties",
     _E,
     "meta.properties is missing or cannot be read, or does not go with those of the broker's other log directories.",
-    "Write it again with the ids of the cluster and the node. Of two directories with one directory.id, take the line out of one: a broker from 3.7 on makes a new id and tells the controller what lies there.",
+    "Is a wrong volume mounted? Then mount the right one and change nothing. Else write it again with the ids of the cluster and the node. Of two directories with one directory.id, take the line out of one: a broker from 3.7 on makes a new id and tells the controller what lies there.",
     broker="Does not start.",
     see="spec 1.1",
     page="emergency/does-not-start",

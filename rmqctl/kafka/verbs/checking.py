@@ -23,6 +23,7 @@ from rmqctl.kafka.verbs.recovering import summary
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions, share_together
 from rmqctl.parallel import Share
 from rmqctl.release import Release
+from rmqctl.text import number_of
 from rmqctl.verification import ForeseenStart, LogPart, show
 
 
@@ -76,10 +77,6 @@ class Verifications:
                 self.counts[str(finding.level)] += 1
                 yield replace(finding, file=f"{checked.directory.root}/{finding.file}") if several else finding
 
-    def destroyed(self, kind_id: str) -> Mapping[str, int]:
-        """Nothing: each finding says how many records it concerns."""
-        return {}
-
     def start(self) -> ForeseenStart:
         """A part of a directory is never started."""
         return ForeseenStart(untried="only a part was looked at")
@@ -98,7 +95,9 @@ class Verifications:
 def _together(directories: Sequence[LogDirectory]) -> Iterator[Finding]:
     """Yield what log directories may not have together: other ids of cluster and node, equal ids, equal partitions."""
     for directory, why in conflicts(directories):
-        yield Finding(DIRECTORY_IDENTITY, f"{directory.root}/{FileKind.META_PROPERTIES}", 0, 0, why)
+        held = [f"{one.root} has {_held(one)}" for one in directories]
+        message = f"{why}; {', '.join(held)}"
+        yield Finding(DIRECTORY_IDENTITY, f"{directory.root}/{FileKind.META_PROPERTIES}", 0, 0, message)
     seen = dict[tuple[str, int | None, DirectoryState], str]()
     for directory in directories:
         for partition in directory.partitions:
@@ -109,6 +108,12 @@ def _together(directories: Sequence[LogDirectory]) -> Iterator[Finding]:
             if root != directory.root:
                 text = f"{partition.directory} is in {root}, too"
                 yield Finding(DIRECTORY_DOUBLE, f"{directory.root}/{partition.directory}/", 0, 0, text)
+
+
+def _held(directory: LogDirectory) -> str:
+    """Return how many partitions a directory has; the name, where it is one."""
+    names = [partition.directory for partition in directory.partitions if partition.is_plain]
+    return number_of(len(names), "partition") + (f" ({names[0]})" if len(names) == 1 else "")
 
 
 def verify(

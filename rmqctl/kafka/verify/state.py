@@ -270,7 +270,7 @@ def check_checkpoints(
                 if (topic, number) in gone:
                     continue
                 message = f"{topic}-{number} is not in this directory"
-                yield Finding(CHECKPOINT_UNKNOWN, file.name, 0, 0, message)
+                yield Finding(CHECKPOINT_UNKNOWN, file.name, 0, 0, message, topic=topic, partition=number)
                 continue
             end = ends.get(partition.directory)
             if end is None or offset <= end:

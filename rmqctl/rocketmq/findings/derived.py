@@ -204,7 +204,7 @@ INDEX_BEYOND = _declare_index(
 INDEX_FILE_LENGTH = _declare_index(
     "index.file-length",
     _E,
-    "An index file is shorter or longer than its slots and entries need.",
+    "An index file, read only by queries by key, is cut or too long.",
     "Rebuild the index from the log.",
     broker="Extends a short file with zeros, silently; its entries are lost.",
     see="spec 4.5",

@@ -13,7 +13,7 @@ _declare = partial(declare, page="emergency/missing-messages")
 LOG_BAD_RECORD = _declare(
     "log.bad-record",
     _E,
-    "Bytes in the middle of the log are no record: the magic, the size or a length inside is wrong. Sound records follow.",
+    "Bytes inside the log are no record: the magic, the size or a length inside is wrong. Sound records follow.",
     "A start that scans this file drops everything after it; `rmqctl recover` says whether yours does. See it with "
     "`rmqctl dump -o hex`, copy the store, then plan a repair before the broker starts.",
     broker="Recovery that scans this file stops here, cuts the file and deletes all later ones.",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.text import number_of
+from rmqctl.text import first_lines, number_of
 
 if TYPE_CHECKING:
     from rmqctl.findings import Finding
@@ -345,8 +345,12 @@ def queue_rows(found: Recovery) -> list[Row]:
     ]
 
 
-def sentences(found: Recovery) -> Iterator[str]:
-    """Yield the same for people, without the queues."""
+def sentences(found: Recovery, *, every: bool = True) -> Iterator[str]:
+    """Yield the same for people, without the queues: what it costs, then what is read, deleted and cut.
+
+    Args:
+        every: also each of many files that are deleted or cut.
+    """
     if found.missing is not None:
         yield f"{found.missing.message}. {found.missing.kind.remedy}"
     exit_word = "clean exit" if found.normal else "crash (the file abort is there)"
@@ -355,14 +359,23 @@ def sentences(found: Recovery) -> Iterator[str]:
         yield f"  does not start: {found.error}"
         return
     yield "  starts"
+    yield from _losses(found)
+    yield from _harms(found)
     if found.start_file is not None:
         yield f"  reads the log from {found.start_file}: {number_of(found.records, 'record')}, {found.bytes:,} bytes"
     if found.stopped_by is not None:
         stop = found.stopped_by
         yield f"  stops at byte {stop.offset:,} of {stop.file}: {stop.message} ({stop.kind.id})"
     yield f"  ends the log at {found.end:,}" + ("" if found.end_before else ": there is none")
-    yield from _changes(found)
-    yield from _losses(found)
+    yield from first_lines(list(_changes(found)), every=every)
+    for queue, seconds in found.waits().items():
+        yield f"  waits {number_of(seconds, 'second')} for queue {queue}: its last file is never full, and has no room"
+    entries = "1 index entry" if found.index_keys == 1 else f"{found.index_keys:,} index entries"
+    yield f"  dispatches {number_of(found.redispatched, 'queue unit')} and {entries} again"
+    yield from (f"  {start.sentence()}" for start in found.databases if start.says_something)
+
+
+def _harms(found: Recovery) -> Iterator[str]:
     if found.unknown_topics:
         yield f"  SERVES NOTHING of topics that its configuration does not name: {', '.join(found.unknown_topics)}"
     for part in found.unread_harms:
@@ -372,19 +385,14 @@ def sentences(found: Recovery) -> Iterator[str]:
             f"  NUMBERS {number_of(shift['messages'], 'message')} of queue {queue} WRONG: {shift['stated']} becomes "
             f"{shift['placed']}; consumers read some again or never"
         )
-    for queue, seconds in found.waits().items():
-        yield f"  waits {number_of(seconds, 'second')} for queue {queue}: its last file is never full, and has no room"
-    entries = "1 index entry" if found.index_keys == 1 else f"{found.index_keys:,} index entries"
-    yield f"  dispatches {number_of(found.redispatched, 'queue unit')} and {entries} again"
-    yield from (f"  {start.sentence()}" for start in found.databases if start.says_something)
 
 
 def _changes(found: Recovery) -> Iterator[str]:
     for what, names in (("deletes", found.deleted), ("deletes the index file", sorted(found.index_deleted))):
         for name in names:
-            yield f"  {what} {name}"
+            yield f"{what} {name}"
     for cut in found.cuts:
-        yield f"  cuts {cut.file} at byte {cut.to_size:,}; what lies after it no longer counts"
+        yield f"cuts {cut.file} at byte {cut.to_size:,}; what lies after it no longer counts"
 
 
 def _losses(found: Recovery) -> Iterator[str]:

@@ -116,10 +116,19 @@ class Replay:
 
     :meth:`begin` goes to the walk over the log, :meth:`take` carries the walk on by what somebody else has read of it,
     :meth:`finish` reads the rest. Arguments and errors are those of :func:`recover`.
+
+    Args:
+        killed: as after a kill, though ``abort`` is not there.
     """
 
     def __init__(
-        self, store: RocketMQStore, release: Release | None = None, *, index: bool = False, databases: bool = False
+        self,
+        store: RocketMQStore,
+        release: Release | None = None,
+        *,
+        index: bool = False,
+        databases: bool = False,
+        killed: bool = False,
     ) -> None:
         release = release or release_range(store).highest
         unread = list(unread_parts(store, release))
@@ -129,7 +138,7 @@ class Replay:
         self.dispatch_rules = DispatchRules.of(store, release, starting=True)
         found = read_checkpoint(store)
         self.checkpoint = found[0] if found else dict.fromkeys(_FIELDS, 0)
-        self.result = Recovery(release, normal=not store.has_abort, unread=unread)
+        self.result = Recovery(release, normal=not (store.has_abort or killed), unread=unread)
         self.images: dict[tuple[str, str, int], QueueImage] = {}
         self.index_end, self.builds_index, self.finds_databases = 0, index, databases
         self.database_end: int | None = None

@@ -17,6 +17,7 @@ from formats.layout import plan_of
 from formats.rocketmq.dledger import DLedgerEntry
 from formats.rocketmq.message import Magic
 from formats.rocketmq.property_crc import SIZE
+from rmqctl.notices import about_messages
 from rmqctl.repair.edits import Step
 from rmqctl.rocketmq.log.measure import is_whole_record
 from rmqctl.rocketmq.log.record import MAGIC_AT, SMALLEST, total_size_of
@@ -391,7 +392,8 @@ class GapMender:
         why = "nothing proves what the bytes were; every other record stays where it is"
         if made.placed:
             why += "; topic, queue and queue offset from " + "; ".join(_sources(made.placed))
-        return Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=max(count + len(made.unplaced), 1))
+        loses, about = max(count + len(made.unplaced), 1), _about(made.placed)
+        return Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=loses, about=about)
 
     def _light(self, physical: int) -> list[QueueReference]:
         return [c for c in self.repair.claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
@@ -414,6 +416,18 @@ def _runs(pieces: Sequence[GapPiece]) -> Iterator[list[GapPiece]]:
         run.append(piece)
     if run:
         yield run
+
+
+def _about(claims: Sequence[QueueReference]) -> str:
+    """Return the queues and offsets of messages that placeholders stand for, as a notice names them; "" for none."""
+    offsets = dict[tuple[str, int], list[int]]()
+    for claim in claims:
+        offsets.setdefault((claim.topic, claim.queue_id), []).append(claim.queue_offset)
+    rows = [
+        {"topic": topic, "queue_id": queue_id, "messages": len(own), "first_offset": min(own), "last_offset": max(own)}
+        for (topic, queue_id), own in offsets.items()
+    ]
+    return about_messages(rows) if rows else ""
 
 
 def _sources(claims: Sequence[QueueReference]) -> list[str]:

@@ -74,6 +74,7 @@ FINDING_SCHEMA = pa.schema(
         ("queue_id", pa.int32()),
         ("queue_offset", pa.int64()),
         ("messages", pa.int64()),
+        ("about", pa.string()),
         ("cause", pa.string()),
         ("folded_under", pa.string()),
         ("message", pa.string()),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqctl import questions
-from rmqctl.answer import Answer
+from rmqctl.answer import Answer, Row
 from rmqctl.errors import MissingExtra, RmqctlError
 from rmqctl.findings import Finding
 from rmqctl.parallel import processes_for
@@ -152,10 +153,6 @@ class StartingVerification:
         """Why not everything was checked."""
         return self.checked.incomplete
 
-    def destroyed(self, kind_id: str) -> Mapping[str, int]:
-        """Return what the checks know of messages in damage."""
-        return self.checked.destroyed(kind_id)
-
     def start(self) -> ForeseenStart:
         """Return what a broker's start would do."""
         if self.replay is not None:
@@ -165,5 +162,16 @@ class StartingVerification:
                 self._fail(error)
             else:
                 row = {key: value for key, value in outcome.document(found).items() if key not in _LEFT_OUT}
-                return ForeseenStart(row, found.harm("this store"))
+                harm = found.harm("this store")
+                if found.normal and not harm and self.checked.log.damaged:
+                    row["after_a_kill"] = self._after_a_kill()
+                return ForeseenStart(row, harm)
         return ForeseenStart(untried=self.untried)
+
+    def _after_a_kill(self) -> Row | None:
+        """Return what a start would lose that reads all of a damaged log, as it does when the broker was killed."""
+        replay = Replay(self.store, self.options.as_release, killed=True)
+        with suppress(OSError, RmqctlError):
+            replay.begin()
+            return {"lost": outcome.lost(replay.finish())}
+        return None

@@ -101,7 +101,7 @@ def _after_a_start(found: Recovery, below: Sequence[str], *, every: bool) -> Ite
     shown = [row for row in rows if every or row["topic"] in topics or (row["topic"], row["queue_id"]) in gone]
     whole = len(rows) - len(shown)
     more = [f"{number_of(whole, 'queue', 'keep')} all messages (--all lists them)"] if whole else []
-    yield Section(lines=[*outcome.sentences(found), *below, *more, *([""] if shown else [])], folds=True)
+    yield Section(lines=[*outcome.sentences(found, every=every), *below, *more, *([""] if shown else [])], folds=True)
     yield Section(rows=shown, title="Queues afterwards", is_optional=True)
 
 

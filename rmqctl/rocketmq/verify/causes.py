@@ -1,8 +1,8 @@
 """One cause, one notice: findings that come of the same thing say so, and which of them to look at first.
 
-Two causes are seen from findings and the bytes at their places: a hole of zeros inside of a file of the log, as a power
-failure leaves one where pages never reached the disk; and a log that ends before what queues, index, checkpoint and
-timers all know of.
+Causes are seen from findings and the bytes at their places: a hole of zeros inside of a file of the log, as a power
+failure leaves one where pages never reached the disk; a log that ends before what queues, index, checkpoint and timers
+all know of; queues that are gone together; and index files that a full disk has cut.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from contextlib import closing
 from dataclasses import replace
 
 from rmqctl.findings import Finding
-from rmqctl.rocketmq.findings.derived import INDEX_BEYOND, QUEUE_AHEAD
+from rmqctl.rocketmq.findings.derived import INDEX_BEYOND, INDEX_COVERAGE, INDEX_FILE_LENGTH, QUEUE_AHEAD, QUEUE_MISSING
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_BODY_CRC, LOG_GAP, LOG_PROPERTIES_LOST
 from rmqctl.rocketmq.findings.state import CHECKPOINT_AHEAD, CHECKPOINT_OFFSET, TIMER_LOG
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore
+from rmqctl.text import number_of
 
 _SECTOR = 512
 """Bytes; a page that was not written begins and ends at a multiple of it."""
@@ -29,6 +30,7 @@ _MOST = 1000
 """Findings in the log at which is looked: a hole leaves a few, and a flood of them is none."""
 _OF_A_HOLE = frozenset({LOG_BAD_RECORD, LOG_BLANK, LOG_BODY_CRC, LOG_PROPERTIES_LOST})
 _OF_AN_END = frozenset({LOG_GAP, INDEX_BEYOND, CHECKPOINT_AHEAD, CHECKPOINT_OFFSET, TIMER_LOG})
+_ALL_GONE = "all queues are gone: consumequeue/ was emptied, or its volume is not mounted"
 _CUT = "the log ends before what queues point to, too: it was cut there, or its last files are gone"
 
 
@@ -36,7 +38,7 @@ def with_causes(findings: Iterable[Finding], store: RocketMQStore) -> Iterator[F
     """Yield findings as they come, with their causes, and those that follow from an earlier one folded under it."""
     files = {file.name: file for file in store.log_files}
     holes = dict[tuple[str, int], Finding]()
-    looked, is_ahead = 0, False
+    looked, cuts, is_ahead, are_gone = 0, 0, False, None
     for finding in findings:
         is_ahead |= finding.kind is QUEUE_AHEAD
         if finding.kind in _OF_A_HOLE and finding.file in files and looked < _MOST:
@@ -51,7 +53,22 @@ def with_causes(findings: Iterable[Finding], store: RocketMQStore) -> Iterator[F
                 finding = replace(finding, cause=cause, folded_under=under)
         elif is_ahead and finding.kind in _OF_AN_END and _is_of_an_end(finding, store):
             finding = replace(finding, cause=_CUT, folded_under=QUEUE_AHEAD.id)
+        elif finding.kind is INDEX_FILE_LENGTH:
+            cuts += 1
+        elif cuts and finding.kind is INDEX_COVERAGE:
+            finding = replace(finding, cause=_cut_index(store, cuts), folded_under=INDEX_FILE_LENGTH.id)
+        elif finding.kind is QUEUE_MISSING and finding.file.startswith(f"{QUEUES}/"):
+            are_gone = next(store.queues(), None) is None if are_gone is None else are_gone
+            finding = replace(finding, cause=_ALL_GONE) if are_gone else finding
         yield finding
+
+
+def _cut_index(store: RocketMQStore, cuts: int) -> str:
+    """Say how many index files are cut, and that a full disk leaves files without bytes."""
+    files = store.index_files
+    empty = sum(file.size == 0 for file in files)
+    said = f"; {empty} of them without bytes, as where the disk was full" if empty else ""
+    return f"{cuts} of {number_of(len(files), 'index file', 'have')} a wrong length{said}"
 
 
 def _is_of_an_end(finding: Finding, store: RocketMQStore) -> bool:

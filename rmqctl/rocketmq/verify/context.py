@@ -6,7 +6,6 @@ Of a DLedger log the entry headers are held against the records after them (spec
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +23,9 @@ from rmqctl.rocketmq.log.chain import DLEDGER_MAGICS
 from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.state.releases import ReleaseRange, release_range
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+
+Destroyed = dict[int, dict[tuple[str, int], tuple[int, int, int]]]
+"""By where damage begins in the log, by topic and queue id: how many messages lay there, first and last offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class LogContext:
         odd_times: physical offsets of records whose store time looks damaged.
         batch_topics: topics whose queues are batch queues.
         damaged: physical ranges ``(begin, end)`` that findings of the log cover, ascending.
-        destroyed: units of each topic that lead into a damaged range, by its begin; filled while queues are compared.
+        destroyed: units of each queue that lead into a damaged range; filled while queues are compared.
     """
 
     min_offset: int
@@ -64,7 +66,7 @@ class LogContext:
     misplaced: frozenset[int] = frozenset()
     odd_times: frozenset[int] = frozenset()
     batch_topics: frozenset[bytes] = frozenset()
-    destroyed: dict[int, Counter[str]] = field(default_factory=dict)
+    destroyed: Destroyed = field(default_factory=dict)
 
     @classmethod
     def of(cls, store: RocketMQStore, as_release: Release | None = None) -> LogContext:
@@ -123,15 +125,19 @@ class LogContext:
         at = bisect_left(self.damaged, (begin, 0))
         return (at > 0 and self.damaged[at - 1][1] > begin) or (at < len(self.damaged) and self.damaged[at][0] < end)
 
-    def note_destroyed(self, topic: str, begin: Ints) -> None:
-        """Count units of a topic that lead into damage, given where their records began, shape (n,)."""
+    def note_destroyed(self, queue: tuple[str, int], offset: Ints, begin: Ints) -> None:
+        """Note units of a queue that lead into damage: their queue offsets, ascending, and where their records began,
+        shape (n,).
+        """
         if not len(begin):
             return
         ranges = np.array(self.damaged, np.int64).reshape(-1, 2)
         at = np.searchsorted(ranges[:, 0], begin, side="right") - 1
         at += (at < 0) | (ranges[at, 1] <= begin)  # a record that only ends in damage
-        for number, count in zip(*np.unique(at, return_counts=True), strict=True):
-            self.destroyed.setdefault(int(ranges[number, 0]), Counter())[topic] += int(count)
+        for number in np.unique(at).tolist():
+            inside, queues = offset[at == number], self.destroyed.setdefault(int(ranges[number, 0]), {})
+            count, first, _ = queues.get(queue, (0, int(inside[0]), 0))
+            queues[queue] = count + len(inside), first, int(inside[-1])
 
     def are_damaged(self, begin: Ints, end: Ints) -> npt.NDArray[np.bool_]:
         """Whether a damaged range overlaps each of many stretches, shape (n,)."""

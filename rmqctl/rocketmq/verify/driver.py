@@ -26,7 +26,7 @@ from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile, forgiving, los
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of, integer
 from rmqctl.rocketmq.verify import files, index, queues, state
 from rmqctl.rocketmq.verify.causes import with_causes
-from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.context import Destroyed, LogContext
 from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, MISPLACING, LogJoin
 from rmqctl.rocketmq.verify.missing import MissingUnits
 from rmqctl.rocketmq.verify.splits import (
@@ -112,7 +112,7 @@ class Verification:
         self.counts: Counter[str] = Counter()
         self.files = self.records = self.messages = self.bytes = 0
         self._chains: list[list[Finding]] | None = None
-        self._places, self._destroyed = list[tuple[int, str]](), dict[int, Counter[str]]()
+        self._places, self._destroyed = list[tuple[int, str]](), Destroyed()
         self._began = time.monotonic()
         self._seconds = 0.0
 
@@ -124,15 +124,6 @@ class Verification:
                 insort(self._places, (finding.physical_offset, finding.kind.id))
             yield finding
         self._seconds = time.monotonic() - self._began
-
-    def destroyed(self, kind_id: str) -> Counter[str]:
-        """Return how many messages of each topic lay where findings of a kind are, as units of their queues tell."""
-        found = Counter[str]()
-        for begin, topics in self._destroyed.items():
-            at = bisect_right(self._places, (begin, _ANY)) - 1
-            if at >= 0 and self._places[at][1] == kind_id:
-                found.update(topics)
-        return found
 
     @property
     def incomplete(self) -> MissingExtra | None:
@@ -155,8 +146,22 @@ class Verification:
             "bytes": self.bytes,
             "findings": {str(s): self.counts[str(s)] for s in Severity},
             "level": str(self.options.level),
+            "destroyed": self._lost_messages(),
             "seconds": round(self._seconds, 3),
         }
+
+    def _lost_messages(self) -> list[dict[str, Any]]:
+        """Return rows of queues whose units lead into damage of the log, by the kind of finding that is there."""
+        found = dict[tuple[str, str, int], list[tuple[int, int, int]]]()
+        for begin, inside in self._destroyed.items():
+            at = bisect_right(self._places, (begin, _ANY)) - 1
+            for queue, span in inside.items() if at >= 0 else ():
+                found.setdefault((self._places[at][1], *queue), []).append(span)
+        return [
+            {"id": kind, "topic": topic, "queue_id": queue_id, "messages": sum(span[0] for span in spans),
+             "first_offset": min(span[1] for span in spans), "last_offset": max(span[2] for span in spans)}
+            for (kind, topic, queue_id), spans in sorted(found.items())
+        ]  # fmt: skip
 
     def _all(self) -> Iterator[Finding]:
         geometry = geometry_of(self.store)

@@ -115,7 +115,8 @@ class FileCheck:
                 path = f"{topic.path}/{name}"
                 listed = plain_files(self.store.tree, path)
                 if listed is None or len(listed) != 1 or listed[0][1] != size or not is_offset(listed[0][0]):
-                    yield from self._queue(path, size, kind)
+                    for finding in self._queue(path, size, kind):
+                        yield replace(finding, topic=topic.name, queue_id=int(name))
                     continue
                 self.files += 1  # one whole file: what most queues are
                 if kind == QUEUES:
@@ -178,7 +179,7 @@ class FileCheck:
         for file in files:
             if file.size != self.geometry.timer_log_file_size:
                 message = f"{file.size} bytes, {self.geometry.timer_log_file_size} expected"
-                yield Finding(TIMER_LOG, file.name, 0, 0, message)
+                yield Finding(TIMER_LOG, file.name, 0, 0, message, about="timer messages")
 
 
 def _stray(entry: Entry, named: FindingKind) -> Iterator[Finding]:

@@ -33,6 +33,7 @@ from rmqctl.rocketmq.verify.index_file import (
     expected_seconds,
     header_problem,
 )
+from rmqctl.text import number_of
 
 _TAG_ENTRIES = (5, 4, 0)
 _CHUNK = 1 << 14
@@ -425,8 +426,8 @@ def _coverage(
     if not files:
         if is_written(store) is not False:  # rows in RocksDB are compared with the log on their own
             return
-        message = f"{keyed} messages have keys, but there is no index file"
-        yield Finding(INDEX_MISSING, INDEX, 0, 0, message)
+        message = f"{number_of(keyed, 'message', 'have')} keys, but there is no index file"
+        yield Finding(INDEX_MISSING, INDEX, 0, 0, message, about=f"{number_of(keyed, 'message')} with keys")
         return
     last = max((f.header["end_phy_offset"] for f in files), default=-1)
     unknown = list(_without_header(store, files, context))
@@ -436,6 +437,7 @@ def _coverage(
         # units are written before keys: at a kill the last record with a unit may lack some or all of its entries
         is_next = run.first_end >= context.dispatched and context.crashed
         tail = run.begin >= last and (is_next or context.running)
-        message = f"{run.count} messages with keys, from {run.begin} to {run.end} in the log, are in no index file"
+        about = f"{number_of(run.count, 'message')} with keys"
+        message = f"{about}, from {run.begin} to {run.end} in the log, in no index file"
         severity = Severity.NOTE if tail else None
-        yield Finding(INDEX_COVERAGE, INDEX, 0, 0, message, severity, physical_offset=run.begin)
+        yield Finding(INDEX_COVERAGE, INDEX, 0, 0, message, severity, physical_offset=run.begin, about=about)

@@ -7,6 +7,7 @@ cannot be, slots that point nowhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -232,7 +233,25 @@ def _unreadable(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
             continue
         kind = CONFIG_FALLBACK if file.fallback else CONFIG_UNREADABLE
         helped = "its .bak is good" if file.fallback else "its .bak does not help"
-        yield Finding(kind, file.path, file.error.offset, 0, f"the file {_as_clause(file.error)}; {helped}")
+        message = f"the file {_as_clause(file.error)}; {helped}"
+        yield Finding(kind, file.path, file.error.offset, 0, message, about=_kept_in(file.path))
+
+
+_KEPT = {
+    "topics": "topics and their settings",
+    "subscriptionGroup": "consumer groups and their settings",
+    "consumerOffset": "how far consumer groups have read",
+    "delayOffset": "how far delayed messages are delivered",
+    "consumerFilter": "filters of consumers",
+    "consumerOrderInfo": "what orderly consumers hold",
+    "timermetrics": "counts of timer messages",
+    "transactionMetrics": "counts of transactions",
+}
+"""What configuration files keep, in words of whoever uses the store."""
+
+
+def _kept_in(path: str) -> str | None:
+    return _KEPT.get(path.removeprefix(f"{CONFIG}/").partition(".")[0])
 
 
 def _no_topics(store: RocketMQStore) -> Iterator[Finding]:
@@ -247,7 +266,7 @@ def _no_topics(store: RocketMQStore) -> Iterator[Finding]:
     if topics and has_known_broker(store):
         more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
         message = f"there is no such file, and no .bak: no broker serves {', '.join(topics[:_NAMED])}{more}"
-        yield Finding(CONFIG_NO_TOPICS, file.path, 0, 0, message)
+        yield Finding(CONFIG_NO_TOPICS, file.path, 0, 0, message, about=_kept_in(file.path))
 
 
 def _as_clause(error: DecodeError) -> str:
@@ -271,7 +290,7 @@ def _backup(store: RocketMQStore, file: ConfigFile, context: LogContext) -> Iter
     if why:
         severity = None if context.highest_release >= _IN_PLACE else Severity.NOTE
         message = f"no broker can load this copy: {why}; the file itself is good"
-        yield Finding(CONFIG_BACKUP, path, 0, 0, message, severity)
+        yield Finding(CONFIG_BACKUP, path, 0, 0, message, severity, about=_kept_in(path))
 
 
 def _is_read(store: RocketMQStore) -> Callable[[Key], bool]:
@@ -355,6 +374,10 @@ _CHUNK = 1 << 15
 
 def check_timer(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     """Yield findings of the timer files; none where there are no such files."""
+    yield from (replace(finding, about="timer messages") for finding in _timers(store, context))
+
+
+def _timers(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     files = timer_files(store)
     end = files[0].base if files else 0
     for file in files:

@@ -379,9 +379,10 @@ class _QueueAgainstClaims:
                 live, _ = live_and_expired(units, self.context.min_offset)
                 begin = units["physical_offset"].astype(np.int64)
                 damaged = self.context.are_damaged(begin, begin + np.maximum(units["size"], 1))
-                self.context.note_destroyed(self.queue.key[0], begin[live & damaged & (begin < end)])
+                number, lost = file.base // _SIZE + first + np.arange(len(units)), live & damaged & (begin < end)
+                self.context.note_destroyed(self.queue.key, number[lost], begin[lost])
                 known = (damaged | np.isin(begin, misplaced)) & (begin < end)
-                known |= np.isin(file.base // _SIZE + first + np.arange(len(units)), wrong)
+                known |= np.isin(number, wrong)
                 found += int(np.count_nonzero(live & known))
         return found
 

@@ -53,8 +53,12 @@ def test_it_is_the_answer_of_recover(release: str, variant: str, tmp_path: Path)
     for size in (None, 30_000):
         start = _start(root, release, size)
         assert start.row is not None
+        killed = start.row.pop("after_a_kill", None)
         assert start.row == {key: document[key] for key in start.row}, size
         assert bool(start.harm) == (not wanted.is_harmless)
+    if killed is not None:
+        (root / "abort").write_bytes(b"")
+        assert killed == {"lost": outcome.lost(recover(_store(root), Release.parse(release)))}
 
 
 def test_the_log_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

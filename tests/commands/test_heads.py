@@ -1,0 +1,66 @@
+"""The head of a notice says what it is about in words of whoever uses the store: queues, offsets, what a file keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fixtures import golden
+from tests.conftest import Rmqctl
+
+
+def _write(name: str, data: bytes) -> Callable[[Path], object]:
+    return lambda root: [file.write_bytes(data) for file in (root / name, root / f"{name}.bak") if file.exists()]
+
+
+def _cut(name: str, size: int) -> Callable[[Path], object]:
+    return lambda root: (root / name).write_bytes((root / name).read_bytes()[:size])
+
+
+def _cut_index(root: Path) -> None:
+    for file in sorted((root / "index").iterdir())[:2]:
+        file.write_bytes(b"")
+
+
+def _zero(name: str, low: int, high: int) -> Callable[[Path], object]:
+    def change(root: Path) -> None:
+        with (root / name).open("r+b") as file:
+            file.seek(low)
+            file.write(bytes(high - low))
+
+    return change
+
+
+def _ghost(root: Path) -> None:
+    file = root / "recovery-point-offset-checkpoint"
+    version, count, *lines = file.read_text().splitlines()
+    file.write_text("\n".join([version, str(int(count) + 1), *lines, "ghost 0 7"]) + "\n")
+
+
+_QUEUE = "consumequeue/LabLog/0"
+HEADS: list[tuple[str, Callable[[Path], object], str]] = [
+    ("5.5.0-clean", _write("config/delayOffset.json", bytes(9)),
+     "error  config.unreadable  how far delayed messages are delivered"),
+    ("5.5.0-clean", _write("config/subscriptionGroup.json", b""),
+     "error  config.unreadable  consumer groups and their settings"),
+    ("5.5.0-clean", lambda root: (root / f"{_QUEUE}/00000000000000001000").unlink(), "error  queue.file-gap  LabLog/0"),
+    ("5.5.0-clean", _cut(f"{_QUEUE}/00000000000000001000", 990), "error  queue.torn-unit  LabLog/0"),
+    ("5.5.0-clean", _cut_index, "error  index.file-length  2 index files"),
+    ("5.5.0-clean", _zero("timerlog/00000000000000000000", 60, 80), "error  timer.log  timer messages, 8 places"),
+    ("5.5.0-clean", _zero("commitlog/00000000000000262144", 40960, 45056),
+     "error  log.bad-record  14 messages of LabOrders in 4 queues"),
+    ("5.5.0-clean", _zero("commitlog/00000000000000262144", 40929, 40937),
+     "error  log.bad-record  LabOrders/0, offset 68"),
+    ("4.3.1-clean", _ghost, "note  checkpoint.unknown-partition  ghost-0"),
+]  # fmt: skip
+"""A golden store, what is done to a copy of it, and a head that its `verify` must have."""
+
+
+@pytest.mark.parametrize(("name", "change", "head"), HEADS, ids=lambda value: value if isinstance(value, str) else "")
+def test_heads(name: str, change: Callable[[Path], object], head: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack(name, tmp_path)
+    change(root)
+    lines = rmqctl("verify", root).stdout.splitlines()
+    assert head in [line for line in lines if line.startswith(("error", "warning", "note"))]
