@@ -53,7 +53,7 @@ def class_path(release: str, work: Path) -> str:
     jars, classes = jars_of(release, work), work / f"kafka-{release}-classes"
     classes.mkdir()
     known = Release.parse(release)
-    names = ["Client", "Brokers"] + ["Recorder"] * (known >= TOOLS) + ["ShareClient"] * (known >= SHARES)
+    names = ["Client", "Brokers"] + ["Recorder"] * (known >= TOOLS) + ["ShareClient", "Fates"] * (known >= SHARES)
     names += ["MakeLogs", "Truth"] * (known >= MAKES)
     old, new, since = MOVED
     for name in names:

@@ -199,7 +199,8 @@ def test_messages_of_a_rocketmq_broker(rows: str, tmp_path: Path, compiled: Path
     for seed in range(rounds(1, 5)):
         work = tmp_path / str(seed)
         work.mkdir()
-        clients = Clients(made_by_rocketmq(seed, work, compiled, f"popConsumerKVServiceEnable={rows}"))
+        switches = (f"{name}={rows}" for name in ("popConsumerKVServiceInit", "popConsumerKVServiceEnable"))
+        clients = Clients(made_by_rocketmq(seed, work, compiled, *switches))
         assert len(clients.messages) == COUNT
         seen = Counter(clients.fate(row) for row in clients.messages)
         assert len(seen) > 8, seen

@@ -19,9 +19,11 @@ from formats.kafka.internal_records import (
     SHARE_GROUP_STATE,
     TRANSACTION_STATE,
 )
+from formats.kafka.record_batch import Attributes
 from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.loading.producers import EndedTransaction
-from rmqctl.kafka.log.records import records_of
+from rmqctl.kafka.log.block import Flags
+from rmqctl.kafka.log.records import Records, records_of
 from rmqctl.kafka.query.key import KeySearch
 from rmqctl.kafka.query.offset import segment_of
 from rmqctl.kafka.query.time import largest_timestamp, time_index_of
@@ -174,10 +176,16 @@ class LifeReader:
                 life.events += self._consumed(life)
             life.events += self._keys(life)
         life.events += self._expiry(life)
+        begins = _first_epoch(log)
         if life.offset < log.replayed.log_start_offset:
             text = f"records before {log.replayed.log_start_offset} were deleted by request; the bytes are still there"
             life.events.append(Event("deleted", text, None, str(FileKind.LOG_STARTS)))
             life.end("deleted", f"deleted by request: the log starts at {log.replayed.log_start_offset}")
+        elif begins is not None and life.offset < begins and batch["leader_epoch"] not in {None, -1}:
+            text = f"leader epochs begin at offset {begins}: older records were deleted by request, or the file is cut"
+            file = log.partition.one(FileKind.LEADER_EPOCHS)
+            life.events.append(Event("unknown", text, None, file.name if file is not None else None))
+            life.end("unknown", f"unknown whether it was deleted: {text}")
         if place := life.harmed():
             life.events.append(Event("damage", f"the log is damaged after it, first at {place}"))
         return _life_of(log, life.offset, life.events, life.fate, "; ".join(life.clauses) or "stored", record)
@@ -312,8 +320,9 @@ class LifeReader:
     # --- who read it --------------------------------------------------------------------------------
 
     def _consumed(self, life: _Found) -> Iterator[Event]:
+        gone = [event for topic in (CONSUMER_OFFSETS, SHARE_GROUP_STATE) if (event := self._gone(topic)) is not None]
         events = [*self._groups(life.log, life.offset), *self._shares(life)]
-        yield from events
+        yield from (*events, *gone)
         said = dict[str, list[str]]()
         for event in events:
             if "group" in event.more:
@@ -321,7 +330,10 @@ class LifeReader:
                 said.setdefault(event.what, []).append(f"{event.more['group']}{when}")
         life.clauses += [f"{words} {_in_words(said[what])}" for what, words in _READ.items() if what in said]
         life.fate = next((fate for what, fate in _FATES.items() if what in said), "stored")
-        if not said:
+        if gone and life.fate != "passed":
+            life.fate = "unknown"
+            life.clauses.append(f"unknown who passed it: {gone[0].text}")
+        elif not said:
             life.clauses.append("stored; no group has committed an offset in its partition, as far as is known here")
 
     def _groups(self, log: PartitionLog, offset: int) -> Iterator[Event]:
@@ -332,17 +344,25 @@ class LifeReader:
             for commit in commit_history(logs, *place):
                 found.setdefault(commit.group, []).append(commit)
         commits = self._commits[place]
-        harm = next((said for of in logs for _, said in self._damage_of(of)), "")
+        harm = self._harm_of(CONSUMER_OFFSETS)
         for group in sorted(commits):
             yield self._of_group(group, commits[group], offset, harm)
-        count = self.replicas.partition_count(CONSUMER_OFFSETS)
-        if not logs:
+        if not logs and not self.replicas.partition_count(CONSUMER_OFFSETS):
             yield Event("unknown", f"no partition of {CONSUMER_OFFSETS} is here: which groups read it is not known")
-        elif len(logs) < count:
-            text = f"only {len(logs)} of {count} partitions of {CONSUMER_OFFSETS} are here"
-            yield Event("unknown", f"{text}: other groups may have read it")
-        elif harm:
-            yield Event("damage", f"{CONSUMER_OFFSETS} is damaged, first at {harm}: commits may be missing")
+
+    def _harm_of(self, topic: str) -> str:
+        """Return in words the first damaged place of a topic, "" without one."""
+        return next((said for log in self.replicas.of(topic) for _, said in self._damage_of(log)), "")
+
+    def _gone(self, topic: str) -> Event | None:
+        """Return what is not here of a topic that says who read what; None where nothing is missing."""
+        count, here = self.replicas.partition_count(topic), len(self.replicas.of(topic))
+        if here < count:
+            return Event(
+                "unknown", f"only {here} of {count} partitions of {topic} are here: other groups may have read it"
+            )
+        harm = self._harm_of(topic)
+        return Event("damage", f"{topic} is damaged, first at {harm}: groups may be missing") if harm else None
 
     @staticmethod
     def _of_group(group: str, commits: Sequence[PastCommit], offset: int, harm: str) -> Event:
@@ -374,10 +394,11 @@ class LifeReader:
 
     @cached_property
     def _share_states(self) -> dict[Any, ShareState]:
-        return dict(share_states(self.replicas.of(SHARE_GROUP_STATE)))
+        return dict(share_states(self.replicas.of(SHARE_GROUP_STATE), check_crc=True))
 
     def _shares(self, life: _Found) -> Iterator[Event]:
         place = self.replicas.topic_id(life.log), life.log.partition.partition or 0
+        harm = self._harm_of(SHARE_GROUP_STATE)
         for key, state in self._share_states.items():
             if (key.topic_id, key.partition) != place:
                 continue
@@ -386,20 +407,22 @@ class LifeReader:
             stands = "done with" if is_done else _SHARE_WORDS.get(word or 0, f"in state {word}")
             text = f"share group {key.group}: {stands}; it starts at {state.start_offset}"
             time = state.write_timestamp if state.write_timestamp >= 0 else None
-            what = "passed" if is_done or word in {2, 4} else "not-passed"
+            what = "passed" if is_done or word in {2, 4} else "unknown" if harm else "not-passed"
             yield Event(what, text, time, state.file, state.position, {"group": f"{key.group} (share)"})
 
     # --- how long it stays --------------------------------------------------------------------------
 
     def _keys(self, life: _Found) -> Iterator[Event]:
-        """What compaction does to it: a later record of its key, or that it deletes the key."""
+        """What compaction does to it: a later record of its key, or that it deletes the key. Records that were rolled
+        back, or are not decided yet, take no other's place (Cleaner.buildOffsetMapForSegment).
+        """
         record, log = life.record, life.log
         if not self.keeping(log.partition.topic).is_compacted or record["key"] is None:
             return
         if record["value"] is None:
             yield Event("tombstone", "its value is null: it deletes its key, and goes itself after a compaction")
-        rows = (row for _, row in KeySearch([log], raw(record["key"])).rows() if row["offset"] > life.offset)
-        later = next(rows, None)
+        rows = KeySearch([log], raw(record["key"]), lambda records: _stands(records, log)).rows()
+        later = next((row for _, row in rows if row["offset"] > life.offset), None)
         if later is not None:
             text = f"the record at offset {later['offset']} has its key: compaction removes this one"
             yield Event("superseded", text, later["timestamp"], later["file"], later["batch_position"])
@@ -439,6 +462,10 @@ class LifeReader:
             written = "unwritten", f"never written: the log ends before offset {state.log_end_offset}"
             return lost if place else written
         if offset < state.log_start_offset:
+            begins = _first_epoch(log)
+            if begins is not None and begins < state.log_start_offset and begins <= offset:
+                text = f"no broker deleted it, as leader epochs begin at offset {begins}, and the log at"
+                return "unknown", f"unknown: {text} {state.log_start_offset}; its segment is lost"
             by = "with its segment, by retention or by request"
             return "deleted", f"deleted {by}: the log starts at {state.log_start_offset}"
         if batch is not None:
@@ -446,7 +473,8 @@ class LifeReader:
             return "compacted", f"removed by compaction from {where}, and its key with it"
         if place or not self.keeping(log.partition.topic).is_compacted:
             return lost if place else ("unknown", "unknown: no batch holds the offset")
-        return "compacted", "removed by compaction with its batch: a later record has its key, which is not known here"
+        text = "a later record has its key, or it was a tombstone, or was rolled back"
+        return "compacted", f"removed by compaction with its batch: {text}, which is not known here"
 
 
 def _life_of(
@@ -456,6 +484,25 @@ def _life_of(
     identity = {"topic": topic, "partition": number, "offset": offset, "key": record["key"] if record else None}
     key = f" {identity['key']}" if isinstance(identity["key"], str) else ""
     return Life(f"{topic}/{number}@{offset}{key}", identity, events, fate, sentence)
+
+
+def _stands(records: Records, log: PartitionLog) -> Flags:
+    """Return which records are in no transaction that was rolled back or is open."""
+    producer, state = records.block["producer_id"][records.batch], log.replayed
+    stands = np.ones(len(records.offset), np.bool_)
+    is_in = records.block.flag(Attributes.TRANSACTIONAL)[records.batch]
+    for ended in state.producers.ended:
+        if not ended.committed:
+            inside = (records.offset >= ended.first_offset) & (records.offset < ended.last_offset)
+            stands &= ~(is_in & inside & (producer == ended.producer_id))
+    for one, first in state.open.items():
+        stands &= ~(is_in & (records.offset >= first) & (producer == one))
+    return stands
+
+
+def _first_epoch(log: PartitionLog) -> int | None:
+    """Return where the leader epochs begin, which brokers move with the start of a log; None where no file has them."""
+    return next((entry.start_offset for entry in log.leader_epochs.entries), None)
 
 
 def _place(log: PartitionLog) -> Place:

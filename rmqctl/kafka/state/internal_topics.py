@@ -235,11 +235,15 @@ def first_records(log: PartitionLog) -> dict[tuple[Any, ...], int]:
     return found
 
 
-def share_states(logs: Iterable[PartitionLog]) -> dict[SharePartition, ShareState]:
-    """Replay the partitions of ``__share_group_state``: snapshots, and updates of them."""
+def share_states(logs: Iterable[PartitionLog], *, check_crc: bool = False) -> dict[SharePartition, ShareState]:
+    """Replay the partitions of ``__share_group_state``: snapshots, and updates of them.
+
+    Args:
+        check_crc: leave out records in batches with a wrong CRC.
+    """
     found: dict[SharePartition, ShareState] = {}
     for log in logs:
-        for record in _table(log, SHARE_GROUP_STATE):
+        for record in _table(log, SHARE_GROUP_STATE, check_crc=check_crc):
             if record.marker is not None:
                 continue
             key = SharePartition(record.key["groupId"], record.key["topicId"], record.key["partition"])

@@ -262,14 +262,19 @@ def damage_of(log: PartitionLog, start: int = 0) -> Iterator[tuple[int, str]]:
     Args:
         start: offset; segments that end before it are left out.
     """
-    for number, segment in enumerate(log.segments):
-        if segment.log is None or (number + 1 < len(log.segments) and log.segments[number + 1].base <= start):
+    segments = [one for one in log.partition.segments if one.log is not None or one.offset_index is not None]
+    for number, segment in enumerate(segments):
+        if number + 1 < len(segments) and segments[number + 1].base <= start:
             continue
-        at = segment.base
+        at, is_last = segment.base, number + 1 == len(segments)
+        if segment.log is None:
+            yield at, f"segment {at}, of which only the index is there"
+            continue
         with closing(segment.log.open()) as source:
             for block in scan(source, Extent(segment.log.name, segment.base, size=segment.log.size)):
                 wrong = [(int(block.position[row]), "a wrong CRC") for row in np.flatnonzero(~block.crc_ok)]
-                wrong += [(gap.position, "no batch") for gap in block.gaps if gap.why is not GapKind.ZERO_TAIL]
+                gaps = (gap for gap in block.gaps if not (is_last and gap.why is GapKind.ZERO_TAIL))
+                wrong += [(gap.position, "no batch") for gap in gaps]  # room is left only where the log grows
                 for position, what in sorted(wrong):
                     before = np.flatnonzero(block.crc_ok & (block.position < position))
                     at = max(at, int(block["last_offset"][before].max()) + 1) if len(before) else at

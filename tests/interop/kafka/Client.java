@@ -55,6 +55,8 @@ public final class Client {
                     .getMethod("share", String.class, String[].class).invoke(null, server, asked);
             case "record" -> Class.forName("Recorder")
                     .getMethod("record", String.class, String[].class).invoke(null, server, asked);
+            case "fates" -> Class.forName("Fates")
+                    .getMethod("fates", String.class, String[].class).invoke(null, server, asked);
             case "make" -> Class.forName("MakeLogs")
                     .getMethod("make", String.class, String[].class).invoke(null, server, asked);
             default -> throw new IllegalArgumentException(String.join(" ", asked));
@@ -121,7 +123,7 @@ public final class Client {
         }
     }
 
-    private static KafkaConsumer<byte[], byte[]> reader(String server, String isolation) {
+    static KafkaConsumer<byte[], byte[]> reader(String server, String isolation) {
         Properties given = new Properties();
         given.put("bootstrap.servers", server);
         given.put("isolation.level", isolation);
@@ -130,7 +132,7 @@ public final class Client {
         return new KafkaConsumer<>(given, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    private static void read(KafkaConsumer<byte[], byte[]> consumer, List<TopicPartition> all,
+    static void read(KafkaConsumer<byte[], byte[]> consumer, List<TopicPartition> all,
             java.util.function.Consumer<ConsumerRecord<byte[], byte[]>> show) {
         consumer.assign(all);
         consumer.seekToBeginning(all);

@@ -66,6 +66,22 @@ public final class Recorder {
         }
     }
 
+    /** What the admin answers now; transactions are those that it lists. */
+    static String now(String server, Admin admin) throws Exception {
+        Recorder recorder = new Recorder(server, admin, 0);
+        recorder.plain.close();
+        return recorder.moment();
+    }
+
+    /** The ends of the partitions of some topics. */
+    static Map<TopicPartition, Long> ends(Admin admin, List<String> topics) throws Exception {
+        Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
+        for (TopicDescription each : admin.describeTopics(topics).allTopicNames().get().values()) {
+            each.partitions().forEach(p -> asked.put(new TopicPartition(each.name(), p.partition()), OffsetSpec.latest()));
+        }
+        return admin.listOffsets(asked).all().get().entrySet().stream().collect(Collectors.toMap(Map.Entry::getKey, each -> each.getValue().offset()));
+    }
+
     private void run(int moments, int steps, long pause) throws Exception {
         create("appended", Map.of("message.timestamp.type", "LogAppendTime"));
         create("claimed", Map.of());
@@ -255,10 +271,10 @@ public final class Recorder {
 
     private String transactions() throws Exception {
         List<String> rows = new ArrayList<>();
-        for (int id = 0; id < IDS; id++) {
-            TransactionDescription found = admin.describeTransactions(List.of("id-" + id)).description("id-" + id).get();
+        for (String id : new TreeSet<>(admin.listTransactions().all().get().stream().map(each -> each.transactionalId()).toList())) {
+            TransactionDescription found = admin.describeTransactions(List.of(id)).description(id).get();
             String in = found.topicPartitions().stream().map(one -> '"' + one.topic() + '-' + one.partition() + '"').sorted().collect(Collectors.joining(",", "[", "]"));
-            rows.add(String.format("[\"id-%d\",\"%s\",%d,%d,%s]", id, found.state(), found.producerId(), found.producerEpoch(), in));
+            rows.add(String.format("[\"%s\",\"%s\",%d,%d,%s]", id, found.state(), found.producerId(), found.producerEpoch(), in));
         }
         return list(rows);
     }

@@ -1,4 +1,5 @@
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -25,7 +26,7 @@ public final class ShareClient {
             switch (asked[1]) {
                 case "create" -> admin.createTopics(
                         List.of(new NewTopic(asked[2], Integer.parseInt(asked[3]), (short) 1))).all().get();
-                case "take" -> take(server, admin, asked);
+                case "take" -> System.out.println(take(server, admin, asked[2], asked[3], Integer.parseInt(asked[4]), asked[5], 200).size());
                 case "reset" -> admin.alterShareGroupOffsets(asked[2],
                         Map.of(new TopicPartition(asked[3], Integer.parseInt(asked[4])), Long.parseLong(asked[5])))
                         .all().get();
@@ -35,34 +36,39 @@ public final class ShareClient {
         }
     }
 
-    /** Take some records; ACKS says of each in turn whether it is accepted, released, rejected or kept. */
-    private static void take(String server, Admin admin, String[] asked) throws Exception {
-        ConfigResource group = new ConfigResource(ConfigResource.Type.GROUP, asked[2]);
+    /**
+     * Take some records; ACKS says of each in turn whether it is accepted, released or rejected.
+     *
+     * @return of each its topic, partition, offset, and what was said of it.
+     */
+    static List<List<Object>> take(String server, Admin admin, String name, String topic, int wanted, String acks, int polls) throws Exception {
+        ConfigResource group = new ConfigResource(ConfigResource.Type.GROUP, name);
         ConfigEntry first = new ConfigEntry("share.auto.offset.reset", "earliest");
         admin.incrementalAlterConfigs(Map.of(group, List.of(new AlterConfigOp(first, AlterConfigOp.OpType.SET))))
                 .all().get();
         Map<String, Object> given = new HashMap<>();
         given.put("bootstrap.servers", server);
-        given.put("group.id", asked[2]);
+        given.put("group.id", name);
         given.put("share.acknowledgement.mode", "explicit");
         given.put("max.poll.records", "25");
-        int wanted = Integer.parseInt(asked[4]);
-        int taken = 0;
+        List<List<Object>> taken = new ArrayList<>();
         try (KafkaShareConsumer<byte[], byte[]> consumer =
                 new KafkaShareConsumer<>(given, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
-            consumer.subscribe(List.of(asked[3]));
-            for (int polls = 0; taken < wanted && polls < 200; polls++) {
+            consumer.subscribe(List.of(topic));
+            for (int poll = 0; taken.size() < wanted && poll < polls; poll++) {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(300))) {
-                    switch (asked[5].charAt(taken++ % asked[5].length())) {
+                    char said = acks.charAt(taken.size() % acks.length());
+                    switch (said) {
                         case 'a' -> consumer.acknowledge(record, AcknowledgeType.ACCEPT);
                         case 'r' -> consumer.acknowledge(record, AcknowledgeType.RELEASE);
                         default -> consumer.acknowledge(record, AcknowledgeType.REJECT);
                     }
+                    taken.add(List.of(record.topic(), record.partition(), record.offset(), String.valueOf(said)));
                 }
                 consumer.commitSync();
             }
         }
-        System.out.println(taken);
+        return taken;
     }
 
     /** Topic, partition, start offset, lag and leader epoch of what a group has; null for what is not known. */

@@ -196,3 +196,44 @@ def test_no_fate_is_wrong_on_damaged_copies(seed: int, tmp_path: Path) -> None:
     lives_ = reader(harmed(name, tmp_path, seed))
     for label in ("txn-a-0", "txn-b-0"):
         assert list(wrong(lives_, fates(name, label), label)) == []
+
+
+def test_where_commits_of_groups_are_gone_nobody_knows_who_passed(tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    offsets = [offset for offset, wanted in fates("4.3.1-clean", "txn-b-0").items() if wanted == READ][:5]
+    for log in root.glob("__consumer_offsets-*/*.log"):
+        log.unlink()
+    for life in (life_at(reader(root), "txn-b-0", offset) for offset in offsets):
+        assert life.fate == "unknown"
+        assert "__consumer_offsets is damaged, first at" in life.sentence
+
+
+def test_a_segment_that_no_broker_deleted_is_not_taken_for_deleted(tmp_path: Path) -> None:
+    """Its leader epochs begin with it still."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    first = min(root.glob("txn-b-0/*.log"))
+    assert len(list(root.glob("txn-b-0/*.log"))) > 1
+    for file in root.glob(f"txn-b-0/{first.stem}.*"):
+        file.unlink()
+    life = life_at(reader(root), "txn-b-0", 1)
+    assert life.fate == "unknown"
+    assert "its segment is lost" in life.sentence
+
+
+def test_what_was_deleted_by_request_is_not_taken_for_there(tmp_path: Path) -> None:
+    """The checkpoint that says so is lost; the leader epochs begin later."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    assert life_at(reader(root), "deleted-rec-0", 5).fate == "deleted"
+    (root / "log-start-offset-checkpoint").write_bytes(b"")
+    life = life_at(reader(root), "deleted-rec-0", 5)
+    assert life.fate == "unknown"
+    assert "leader epochs begin at offset" in life.sentence
+
+
+def test_a_log_of_which_only_indexes_are_left_is_no_compaction(tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    logs = sorted(root.glob("compacted-0/*.log"))
+    assert len(logs) > 2
+    logs[1].unlink()
+    life = life_at(reader(root), "compacted-0", int(logs[1].stem))
+    assert life.fate == "unknown"

@@ -22,7 +22,6 @@ import org.apache.rocketmq.client.impl.MQClientAPIImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
-import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
@@ -30,9 +29,6 @@ import org.apache.rocketmq.common.message.MessageClientIDSetter;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.common.namesrv.NamesrvConfig;
-import org.apache.rocketmq.namesrv.NamesrvController;
-import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.remoting.protocol.header.AckMessageRequestHeader;
 import org.apache.rocketmq.remoting.protocol.header.ExtraInfoUtil;
 import org.apache.rocketmq.remoting.protocol.header.PopMessageRequestHeader;
@@ -55,8 +51,8 @@ public final class FateBroker {
 
     private final BrokerController broker;
     private final Random random;
-    private final DefaultMQProducer plain = new DefaultMQProducer("plain");
-    private final TransactionMQProducer transactional = new TransactionMQProducer("transactional");
+    private final DefaultMQProducer plain;
+    private final TransactionMQProducer transactional;
     private final DefaultMQPullConsumer reader = new DefaultMQPullConsumer("reader");
     private final List<Map<String, Object>> messages = new ArrayList<>();
     private final Map<String, Integer> checks = new ConcurrentHashMap<>();
@@ -70,18 +66,12 @@ public final class FateBroker {
             for (int at = 3; at < args.length; at++) {
                 given.setProperty(args[at].split("=", 2)[0], args[at].split("=", 2)[1]);
             }
-            NettyServerConfig listen = new NettyServerConfig();
-            listen.setListenPort(RecordBroker.free());
-            String names = "127.0.0.1:" + listen.getListenPort();
-            NamesrvController server = new NamesrvController(new NamesrvConfig(), listen);
-            server.initialize();
-            server.start();
+            String names = RecordBroker.names();
             BrokerController broker = RecordBroker.broker(args[0], names, given);
             Thread.sleep(2_000);
             out.println(Json.text(new FateBroker(broker, names, Long.parseLong(args[1])).run(Integer.parseInt(args[2]))));
             out.flush();
             broker.shutdown();
-            server.shutdown();
             Runtime.getRuntime().halt(0);
         } catch (Throwable problem) {
             problem.printStackTrace();
@@ -92,23 +82,9 @@ public final class FateBroker {
     private FateBroker(BrokerController broker, String names, long seed) throws Exception {
         this.broker = broker;
         this.random = new Random(seed);
-        transactional.setTransactionListener(new TransactionListener() {
-            @Override
-            public LocalTransactionState executeLocalTransaction(Message message, Object how) {
-                return (LocalTransactionState) how;
-            }
-
-            @Override
-            public LocalTransactionState checkLocalTransaction(MessageExt message) {
-                checks.merge(message.getTransactionId(), 1, Integer::sum);
-                return LocalTransactionState.values()[2]; // not known yet
-            }
-        });
-        for (DefaultMQProducer one : List.of(plain, transactional)) {
-            one.setNamesrvAddr(names);
-            one.setSendMsgTimeout(20_000);
-            one.start();
-        }
+        this.plain = RecordBroker.started(new DefaultMQProducer("plain"), names);
+        this.transactional = RecordBroker.started(
+                RecordBroker.undecided(message -> checks.merge(message.getTransactionId(), 1, Integer::sum)), names);
         reader.setNamesrvAddr(names);
         reader.start();
         for (String topic : List.of(TOPIC, POPS, "Old")) {

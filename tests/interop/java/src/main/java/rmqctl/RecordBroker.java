@@ -10,6 +10,7 @@ import java.util.Random;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentMap;
+import java.util.function.Consumer;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
@@ -58,18 +59,12 @@ public final class RecordBroker {
             for (int at = 4; at < args.length; at++) {
                 given.setProperty(args[at].split("=", 2)[0], args[at].split("=", 2)[1]);
             }
-            int port = free();
-            NettyServerConfig listen = new NettyServerConfig();
-            listen.setListenPort(port);
-            NamesrvController names = new NamesrvController(new NamesrvConfig(), listen);
-            names.initialize();
-            names.start();
-            BrokerController broker = broker(args[0], "127.0.0.1:" + port, given);
+            String names = names();
+            BrokerController broker = broker(args[0], names, given);
             Thread.sleep(2_000);
-            RecordBroker recorder = new RecordBroker(out, broker, "127.0.0.1:" + port, Long.parseLong(args[1]));
+            RecordBroker recorder = new RecordBroker(out, broker, names, Long.parseLong(args[1]));
             recorder.run(Integer.parseInt(args[2]), Integer.parseInt(args[3]));
             broker.shutdown();
-            names.shutdown();
             Runtime.getRuntime().halt(0);
         } catch (Throwable problem) {
             problem.printStackTrace();
@@ -81,24 +76,8 @@ public final class RecordBroker {
         this.out = out;
         this.broker = broker;
         this.random = new Random(seed);
-        this.plain = new DefaultMQProducer("plain");
-        this.transactional = new TransactionMQProducer("transactional");
-        transactional.setTransactionListener(new TransactionListener() {
-            @Override
-            public LocalTransactionState executeLocalTransaction(Message message, Object how) {
-                return (LocalTransactionState) how;
-            }
-
-            @Override
-            public LocalTransactionState checkLocalTransaction(MessageExt message) {
-                return LocalTransactionState.values()[LocalTransactionState.values().length - 1]; // not known yet
-            }
-        });
-        for (DefaultMQProducer one : List.of(plain, transactional)) {
-            one.setNamesrvAddr(names);
-            one.setSendMsgTimeout(20_000);
-            one.start();
-        }
+        this.plain = started(new DefaultMQProducer("plain"), names);
+        this.transactional = started(undecided(message -> {}), names);
     }
 
     private void run(int moments, int steps) throws Exception {
@@ -193,6 +172,41 @@ public final class RecordBroker {
             }
         }
         return List.of(queues, groups);
+    }
+
+    /** A name server on a port of its own; its address. It ends with the machine. */
+    static String names() throws Exception {
+        NettyServerConfig listen = new NettyServerConfig();
+        listen.setListenPort(free());
+        NamesrvController names = new NamesrvController(new NamesrvConfig(), listen);
+        names.initialize();
+        names.start();
+        return "127.0.0.1:" + listen.getListenPort();
+    }
+
+    /** A producer whose transactions end as each call says; when the broker checks one, {@code checked} is told, and it stays undecided. */
+    static TransactionMQProducer undecided(Consumer<MessageExt> checked) {
+        TransactionMQProducer made = new TransactionMQProducer("transactional");
+        made.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object how) {
+                return (LocalTransactionState) how;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                checked.accept(message);
+                return LocalTransactionState.values()[LocalTransactionState.values().length - 1]; // not known yet
+            }
+        });
+        return made;
+    }
+
+    static <P extends DefaultMQProducer> P started(P producer, String names) throws Exception {
+        producer.setNamesrvAddr(names);
+        producer.setSendMsgTimeout(20_000);
+        producer.start();
+        return producer;
     }
 
     static BrokerController broker(String root, String names, Properties given) throws Exception {
