@@ -77,29 +77,35 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bytes that a start reads in one place.
+    """What a start reads in one place.
 
     Attributes:
         path: relative to the store.
-        size: bytes; files: how many are opened.
+        size: bytes; files: how many are opened; records: how many are checked one by one.
     """
 
     path: str
     size: int
     files: int = 1
+    records: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a broker of a family starts, apart from its virtual machine.
+    """How fast a broker of a family starts.
 
     Attributes:
+        base_seconds: from the start of its virtual machine to the end of its start where the store is empty.
         bytes_per_second: that it checks where the disk is faster.
-        seconds_per_file: to open and map one.
+        seconds_per_file: to open and map one; seconds_per_record: to check one, apart from its bytes;
+            seconds_per_entry: to make one of an index or a queue.
     """
 
+    base_seconds: float
     bytes_per_second: float
     seconds_per_file: float
+    seconds_per_record: float
+    seconds_per_entry: float
 
 
 @dataclass(slots=True)
@@ -118,13 +124,22 @@ class Estimate:
     bytes_per_second: float
 
     def seconds(self, load: Load) -> float:
-        return load.size / self.bytes_per_second + load.files * self.pace.seconds_per_file
+        """For one place."""
+        pace = self.pace
+        single = load.files * pace.seconds_per_file + load.records * pace.seconds_per_record
+        return load.size / self.bytes_per_second + single
+
+    @property
+    def held_seconds(self) -> float:
+        """For what the store holds."""
+        return sum(map(self.seconds, self.loads)) + self.rebuilt * self.pace.seconds_per_entry
 
     def document(self) -> Row:
         """As a JSON object."""
         longest = sorted(self.loads, key=self.seconds, reverse=True)[:_NAMED]
         return {
-            "seconds": round(sum(map(self.seconds, self.loads)), 3),
+            "seconds": round(self.pace.base_seconds + self.held_seconds, 3),
+            "base_seconds": self.pace.base_seconds,
             "bytes": sum(load.size for load in self.loads),
             "files": sum(load.files for load in self.loads),
             "rebuilt": self.rebuilt,
@@ -330,10 +345,12 @@ def _how_long(found: Foresight) -> Iterator[str]:
     said = found.estimate.document()
     made = f", {said['rebuilt']:,} entries of indexes and queues are made" if said["rebuilt"] else ""
     read = f"The start: {said['bytes']:,} bytes in {number_of(said['files'], 'file')} are read{made}"
-    if said["seconds"] < 1:
-        yield f"{read}: less than a second"
+    held = said["seconds"] - said["base_seconds"]
+    if held < 1:
+        yield f"{read}: about {said['base_seconds']:.0f} s, as with an empty store"
         return
-    yield f"{read}: {_seconds(said['seconds'])} at {said['bytes_per_second'] / 1e6:,.0f} MB/s"
+    rate = f"{said['bytes_per_second'] / 1e6:,.0f} MB/s"
+    yield f"{read}: about {_seconds(said['seconds'])}, {_seconds(held)} of them for what it holds, at {rate}"
     longest = [f"{one['path']} {_seconds(one['seconds'])}" for one in said["longest"]]
     yield f"  Longest: {', '.join(longest)}"
 

@@ -136,6 +136,14 @@ def test_an_estimate_counts_what_the_start_reads(rmqctl: Rmqctl) -> None:
     assert crashed["seconds"] >= crashed["bytes"] / crashed["bytes_per_second"] * 0.99
 
 
+def test_an_estimate_counts_of_a_queue_what_is_written(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    assert rmqctl("produce", tmp_path / "store", "--topic", "A", "--count", 100).exit_code == 0
+    found = asked(rmqctl, tmp_path / "store", "5.5.0")
+    log = json.loads(rmqctl("info", tmp_path / "store", "-o", "json").stdout)["commit_log"]["max_offset"]
+    assert found["estimate"]["bytes"] == log + 100 * 20
+    assert found["estimate"]["base_seconds"] <= found["estimate"]["seconds"]
+
+
 def test_an_unknown_release_is_refused_by_its_option(rmqctl: Rmqctl) -> None:
     result = rmqctl("preflight", golden.pristine("5.5.0-clean"), "--to", "9.9.9")
     assert result.exit_code == 2

@@ -16,7 +16,7 @@ from rmqctl.kafka.state.parts import SETTINGS, later_parts
 from rmqctl.kafka.state.replicas import Replicas, facts, release_shown
 from rmqctl.kafka.verbs.recovering import summary
 
-_PACE = Pace(400e6, 0.0003)
+_PACE = Pace(2.0, 2000e6, 0.0003, 0.0, 0.0)
 
 
 def preflight(replicas: Replicas, settings: Mapping[str, str], asked: questions.Preflight) -> Answer:

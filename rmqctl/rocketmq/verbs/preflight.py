@@ -11,6 +11,7 @@ from rmqctl.errors import Refused
 from rmqctl.files.settings import read_settings
 from rmqctl.foresight import Estimate, ForeseenStart, Foresight, Load, Pace, Statement, answer_of, measured_rate
 from rmqctl.parallel import most_processes
+from rmqctl.rocketmq.recovery.images import RECOVERED_FILES
 from rmqctl.rocketmq.recovery.outcome import Recovery, lost, undispatched
 from rmqctl.rocketmq.recovery.replay import recover as replay
 from rmqctl.rocketmq.recovery.rules import has_dledger_log
@@ -19,9 +20,7 @@ from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.state.settings import as_configured
 from rmqctl.rocketmq.store.files import RocketMQStore
 
-_PACE = Pace(250e6, 0.0002)
-_QUEUE_FILES = 3
-"""Files at the end of a queue that a start reads (``ConsumeQueue.recover``)."""
+_PACE = Pace(2.0, 2500e6, 0.0001, 1.1e-6, 1.0e-6)
 
 
 def preflight(store: RocketMQStore, asked: questions.Preflight) -> Answer:
@@ -70,18 +69,23 @@ def _estimate(store: RocketMQStore, found: Recovery) -> Estimate:
 
 
 def _loads(store: RocketMQStore, found: Recovery) -> Iterator[Load]:
-    """Yield what is read of the log, of the ends of queues by topic, and of index files, which are mapped alone."""
-    left = found.bytes
+    """Yield what is read of the log, of the ends of queues by topic, and of index files, which are mapped alone.
+
+    Queue files are as long as they will ever be; a start reads what is written, in the last of them
+    (``ConsumeQueue.recover``).
+    """
+    left, records = found.bytes, found.records
     for file in found.log_files:
         size = min(file.size, left) if file.name in found.scanned_files else 0
-        yield Load(file.name, size)
-        left -= size
+        share = round(records * size / left) if left else 0
+        yield Load(file.name, size, records=share)
+        left, records = left - size, records - share
     topics: dict[str, Load] = {}
     for image in found.images:
-        sizes = [file.size for file in image.files]
+        written = sum(file.wrote for file in image.files[-RECOVERED_FILES:])
         path = f"{image.key[0]}/{image.key[1]}"
         before = topics.get(path, Load(path, 0, 0))
-        topics[path] = replace(before, size=before.size + sum(sizes[-_QUEUE_FILES:]), files=before.files + len(sizes))
+        topics[path] = replace(before, size=before.size + written, files=before.files + len(image.files))
     yield from topics.values()
     if store.index_files:
         yield Load("index", 0, len(store.index_files))
