@@ -305,6 +305,7 @@ class RocketMQ(_Family, Store):
         return at_one_moment(self.files)
 
     def _proposal(self, intent: Intent) -> Proposal:
+        self.files.starts.clear()  # of the store as it was before
         return Proposal(intent=intent, lock=self.lock, outside=self.files.logs_outside)
 
     # --- as tables ----------------------------------------------------------------------------------

@@ -224,7 +224,10 @@ class RecoveredStore:
         Raises:
             MissingExtra: the queues are in RocksDB, and its package is not installed.
         """
-        return recover(self.store, self.release)
+        found: Recovery | None = self.store.starts.get(self.release)
+        if found is None:
+            found = self.store.starts[self.release] = recover(self.store, self.release)
+        return found
 
     @cached_property
     def images(self) -> dict[tuple[str, int], QueueImage]:

@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.files.local import ByteSource
@@ -144,6 +145,10 @@ class RocketMQStore:
     settings: Mapping[str, str] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
 
+    def __getstate__(self) -> dict[str, object]:
+        """For another process, which asks for itself what a start makes."""
+        return {name: value for name, value in self.__dict__.items() if name != "starts"}
+
     @property
     def root(self) -> str:
         return self.tree.root
@@ -198,6 +203,13 @@ class RocketMQStore:
     def index_files(self) -> list[Entry]:
         """Entries of index/, by name."""
         return self.tree.entries(INDEX)
+
+    @cached_property
+    def starts(self) -> dict[object, Any]:
+        """What the start of a broker makes of the store, by release; `RecoveredStore` keeps it here, so that it is
+        replayed once for all questions.
+        """
+        return {}
 
     @cached_property
     def has_abort(self) -> bool:

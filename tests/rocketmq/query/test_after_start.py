@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures import damage, golden
+from rmqctl.opening import open_store
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.offset import FOUND, browse
 from rmqctl.rocketmq.query.queue_view import open_queue
+from rmqctl.rocketmq.recovery import queue_ends
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
+from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.locate import open_store_at
 
 Variant = tuple[str, str]
@@ -71,3 +75,18 @@ def test_every_message_is_there(name: str) -> None:
                 assert answer.status == FOUND or view.min_offset >= view.max_offset
                 total += len(answer.units)
     assert total == oracle["readAllTotal"]
+
+
+def test_a_start_is_replayed_once_for_all_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed = list[object]()
+
+    def counted(*given: Any) -> Any:
+        replayed.append(given)
+        return recover(*given)
+
+    monkeypatch.setattr(queue_ends, "recover", counted)
+    store = open_store(str(golden.pristine("5.3.3-crash")))
+    answers = [list(store.query_offset("LabOrders", queue, 0)) for queue in (1, 2, 1)]
+    assert answers[0] == answers[2] != answers[1]
+    assert len(replayed) == 1
+    assert b"Recovery" not in pickle.dumps(store)
