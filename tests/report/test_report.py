@@ -114,6 +114,19 @@ def test_it_says_what_the_verbs_say(rmqctl: Rmqctl, tmp_path: Path) -> None:
     assert not store["unasked"]
 
 
+def test_what_scrolls_takes_keys_and_every_bar_has_a_width(tmp_path: Path) -> None:
+    """Groups that stand beyond the end of a queue have a lag below zero."""
+    found = Page(page(document_of(damaged("5.3.3-crash", tmp_path))))
+    scrolls = [attrs for tag, attrs in found.elements if tag == "pre" or attrs.get("class") in {"wide", "plots"}]
+    assert len(scrolls) > 5
+    assert all(attrs.get("tabindex") == "0" for attrs in scrolls)
+    widths = [float(attrs["width"] or "") for tag, attrs in found.elements if tag == "rect"]
+    assert any(
+        row["lag"] is not None and row["lag"] < 0 for row in document_of(tmp_path / "5.3.3-crash")["stores"][0]["lag"]
+    )
+    assert min(widths) >= 0
+
+
 @pytest.mark.parametrize("name", ["5.3.3-crash", "4.3.1-clean"])
 def test_its_data_fit_the_schema_and_the_page_holds_them(name: str, tmp_path: Path) -> None:
     document = document_of(damaged(name, tmp_path), tmp_path / "nowhere")

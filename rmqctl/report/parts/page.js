@@ -36,7 +36,7 @@ class Panel {
       ["All", "all", () => this.show(this.whole)],
     ]) element(bar, "button", {type: "button", "aria-label": `${name}: ${title}`}, text).addEventListener("click", act);
     const scroll = element(this.box, "div", {class: "scroll"});
-    this.svg = element(scroll, "svg", {role: "img", "aria-label": `${title}; the tables below hold the same`, tabindex: "0"});
+    this.svg = element(scroll, "svg", {role: "group", "aria-label": `${title}; the tables below hold the same`, tabindex: "0"});
     this.hint = element(this.box, "p", {class: "hint", "aria-live": "polite"});
     this.svg.addEventListener("keydown", (event) => {
       const acts = {"+": () => this.zoom(0.5), "-": () => this.zoom(2), ArrowLeft: () => this.move(-0.25), ArrowRight: () => this.move(0.25), "0": () => this.show(this.whole)};
