@@ -256,7 +256,8 @@ def about_messages(queues: Sequence[Row]) -> str:
 
 
 def _in_queues(queues: Sequence[Row]) -> str:
-    return f"{_amount(_by_topic(queues), queues[0])} in {number_of(len(queues), 'queue')}"
+    what, colon, topics = _amount(_by_topic(queues), queues[0]).partition(":")
+    return f"{what} in {number_of(len(queues), 'queue')}{colon}{topics}"
 
 
 def _about_files(alike: Alike, places: str) -> str:

@@ -53,6 +53,8 @@ HEADS: list[tuple[str, Callable[[Path], object], str]] = [
      "error  log.bad-record  14 messages of LabOrders in 4 queues"),
     ("5.5.0-clean", _zero("commitlog/00000000000000262144", 40929, 40937),
      "error  log.bad-record  LabOrders/0, offset 68"),
+    ("5.5.0-clean", _zero("commitlog/00000000000000393216", 69632, 73728),
+     "error  log.bad-record  12 messages in 6 queues: LabLog 9, LabOrders 3"),
     ("4.3.1-clean", _ghost, "note  checkpoint.unknown-partition  ghost-0"),
 ]  # fmt: skip
 """A golden store, what is done to a copy of it, and a head that its `verify` must have."""
