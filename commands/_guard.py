@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import click
 
@@ -26,6 +27,8 @@ TYPED = "rmqctl.typed"
 INCOMPLETE = "rmqctl.incomplete"
 """Key of `click.Context.meta`: the answer cannot be whole, so that the exit status is never 0."""
 
+_COMMAND = re.compile(r"(.*: )((?:rmqctl|kafka-[a-z-]+\.sh) .+)")
+"""A sentence that ends in a command to type."""
 _OUTPUT_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -39,12 +42,30 @@ def exit_code_of(work: Callable[[], object]) -> int:
 
 
 def complain(message: str) -> None:
-    """One line on stderr, without control characters; a stderr that is closed or full is no reason to fail."""
-    shown = "\n".join(map(printable, message.split("\n")))
+    """One line on stderr, on a terminal as many as it needs, without control characters.
+
+    A stderr that is closed or full is no reason to fail.
+    """
+    lines = [printable(line) for line in f"rmqctl: {message}".split("\n")]
     try:
-        click.echo(f"rmqctl: {shown}", err=True)
-    except OSError:
+        if sys.stderr.isatty():
+            width = os.get_terminal_size(sys.stderr.fileno()).columns
+            lines = [part for line in lines for part in on_screen(line, width)]
+        click.echo("\n".join(lines), err=True)
+    except (OSError, ValueError):
         pass
+
+
+def on_screen(line: str, width: int) -> Iterator[str]:
+    """Yield a sentence on lines of ``width`` cells, broken at spaces; a command to type at its end stays whole."""
+    from commands._screen import cells_of, fold  # few commands have anything to say
+
+    command = _COMMAND.fullmatch(line) if cells_of(line) > width > 0 else None
+    first, *rest = fold(command[1].rstrip() if command else line, width - 2) if cells_of(line) > width > 0 else [line]
+    yield first
+    yield from (f"  {part}" for part in rest)
+    if command:
+        yield f"  {command[2]}"
 
 
 def report_bug() -> None:

@@ -11,7 +11,8 @@ from functools import cache
 from commands._progress import colour_is_wanted
 
 DEFAULT_WIDTH = 100
-SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+SEVERITY_STYLES = {"error": "bold red", "warning": "bold magenta", "note": "bold"}
+"""Colours that can be read on dark and on light grounds: yellow and cyan cannot on white."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -280,3 +281,9 @@ def refuse(option: str, reason: str) -> NoReturn:
     if reason.startswith("is needed"):  # no value is wrong: there is none
         raise click.UsageError(f"{option} {reason}")
     raise click.BadParameter(reason, param_hint=f"'{option}'")
+
+
+def refuse_id(option: str, given: str, near: Sequence[str]) -> NoReturn:
+    """End with wrong usage because of an id that no finding has, and name the nearest ones."""
+    hint = f"did you mean {' or '.join(near)}?" if near else "`rmqctl formats findings` lists them."
+    refuse(option, f"{given!r} is the id of no finding; {hint}")

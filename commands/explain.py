@@ -12,7 +12,7 @@ from commands import Command
 from commands._app import Output
 from commands._complete import explained
 from commands._options import output_option
-from commands._types import refuse
+from commands._types import refuse_id
 
 
 @click.command("explain", cls=Command, usual="output")
@@ -34,9 +34,7 @@ def command(id: str, out: Output) -> None:  # noqa: A002 - what users know it by
     begun = [name for name in known if name.startswith(id)]
     id = begun[0] if len(begun) == 1 else id  # noqa: A001 - a beginning that only one id has
     if id not in known:
-        near = begun[:3] or get_close_matches(id, known, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else "`rmqctl formats findings` lists them."
-        refuse("FINDING-ID", f"{id!r} is the id of no finding; {hint}")
+        refuse_id("FINDING-ID", id, begun[:3] or get_close_matches(id, known, n=3))
     row = known[id]
     out.document({key: value for key, value in row.items() if value} if out.kind == "table" else row)
 

@@ -12,7 +12,7 @@ from commands._app import Output
 from commands._apply import Manner, apply_options, propose
 from commands._complete import files, findings
 from commands._options import StoreOptions, output_option, store_options
-from commands._types import refuse
+from commands._types import refuse_id
 
 if TYPE_CHECKING:
     from rmqctl.answer import Proposal
@@ -127,6 +127,7 @@ def command(
 
 def _check_ids(only: tuple[str, ...], skip: tuple[str, ...]) -> None:
     """Refuse ids that no finding has."""
+    from difflib import get_close_matches
     from fnmatch import fnmatchcase
 
     from rmqctl.findings import all_kinds
@@ -135,4 +136,4 @@ def _check_ids(only: tuple[str, ...], skip: tuple[str, ...]) -> None:
     for name, patterns in (("--only", only), ("--skip", skip)):
         for pattern in patterns:
             if not any(fnmatchcase(kind, pattern) for kind in known):
-                refuse(name, f"{pattern!r} is the id of no finding; `rmqctl formats findings` lists them.")
+                refuse_id(name, pattern, get_close_matches(pattern, known, n=3))

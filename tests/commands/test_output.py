@@ -23,7 +23,7 @@ from commands import _progress
 from commands._answer import write
 from commands._app import Output
 from commands._cells import cell, instant, printable, said, size
-from commands._guard import complain
+from commands._guard import complain, on_screen
 from commands._interactive import Choices, _total
 from commands._json import encode
 from commands._progress import progress
@@ -531,3 +531,20 @@ def test_one_long_name_among_others_does_not_make_blocks_of_all_rows(
 )
 def test_amounts_in_sentences_have_separators_and_places_have_none(text: str, shown: str) -> None:
     assert said(text).endswith(shown)
+
+
+def test_what_is_said_on_stderr_breaks_at_words_and_keeps_commands_whole() -> None:
+    said = "rmqctl: tx-1 keeps a transaction open in txn-a-0; type: kafka-transactions.sh --topic txn-a --partition 0"
+    assert list(on_screen(said, 40)) == [
+        "rmqctl: tx-1 keeps a transaction open",
+        "  in txn-a-0; type:",
+        "  kafka-transactions.sh --topic txn-a --partition 0",
+    ]
+    assert list(on_screen(said, 200)) == list(on_screen(said, 0)) == [said]
+    plain = "rmqctl: nothing was written; add --apply to carry this out: rmqctl repair store --apply"
+    assert list(on_screen(plain, 60))[-1] == "  rmqctl repair store --apply"
+    assert list(on_screen("rmqctl: no command here, and a name-that-is-longer-than-the-screen", 30)) == [
+        "rmqctl: no command here, and",
+        "  a",
+        "  name-that-is-longer-than-the-screen",
+    ]

@@ -92,6 +92,8 @@ def test_only_and_skip(rmqctl: Rmqctl, store: Path) -> None:
     assert {s["id"] for s in plan_of(rmqctl, store, "--skip", "log.bad-record")["steps"]} == {"log.file-name"}
     result = rmqctl("repair", store, "--only", "log.nonsense")
     assert (result.exit_code, "is the id of no finding" in result.stderr) == (2, True)
+    near = rmqctl("repair", store, "--only", "queue.file-gab")
+    assert (near.exit_code, "did you mean queue.file-gap" in near.stderr) == (2, True)
 
 
 def test_a_destroyed_range_comes_from_a_replica(rmqctl: Rmqctl, store: Path, tmp_path: Path) -> None:
