@@ -87,9 +87,11 @@ class ExportLayout:
         return f".{self.format}{packed}"
 
     def directory(self, values: tuple[Any, ...]) -> str:
-        """Return the directory of a partition, in the way of Hive: ``topic=a/day=2026-11-21``."""
-        names = map(directory_name, self.partition_by)
-        return "/".join(f"{name}={_escaped(value)}" for name, value in zip(names, values, strict=True))
+        """Return the directory of a partition, in the way of Hive: ``topic=a/day=2026-11-21``. Hive takes empty text
+        for null; in Iceberg it is a value.
+        """
+        names, empty = map(directory_name, self.partition_by), "" if self.field_ids else NULL_PARTITION
+        return "/".join(f"{name}={_escaped(value) or empty}" for name, value in zip(names, values, strict=True))
 
     @property
     def order(self) -> list[str]:
@@ -154,7 +156,7 @@ def directory_name(partition: str) -> str:
 
 
 def _escaped(value: Any) -> str:
-    if value is None or value == "":
+    if value is None:
         return NULL_PARTITION
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", str(value))
 

@@ -407,7 +407,7 @@ class _Files:
     def __init__(self, layout: ExportLayout, output: Output, name: str, directory: str, stack: ExitStack) -> None:
         self.layout, self.output, self.name, self.directory, self.stack = layout, output, name, directory, stack
         self._sorts = any(map(Bucket.of, layout.partition_by))
-        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._numbers: dict[str, int] = {}
         self._parts: list[_Partition] = []
         self._held: list[tuple[pa.RecordBatch, npt.NDArray[np.int64]]] = []
         self._bytes = 0
@@ -424,11 +424,12 @@ class _Files:
             self._sort_out(is_last=False)
 
     def _number(self, values: tuple[Any, ...]) -> int:
-        if values not in self._numbers:
-            self._numbers[values] = len(self._parts)
-            name = "/".join(filter(None, (self.directory, self.layout.directory(values), self.name)))
+        where = self.layout.directory(values)  # null and empty text may have one
+        if where not in self._numbers:
+            self._numbers[where] = len(self._parts)
+            name = "/".join(filter(None, (self.directory, where, self.name)))
             self._parts.append(_Partition(FileWriter(self.layout, self.output, name, self.stack, sorts=self._sorts)))
-        return self._numbers[values]
+        return self._numbers[where]
 
     def _sort_out(self, *, is_last: bool) -> None:
         """Write the row groups that are full, and put the other rows aside, sorted by partition."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +15,7 @@ from rmqctl.pipeline import export_task
 from rmqctl.pipeline.export import Export, ExportChoices, here
 from rmqctl.pipeline.outputs import output_at
 from rmqctl.rocketmq.tables.columns import table_options
-from rmqctl.rocketmq.tables.message_table import MessageTable
+from rmqctl.rocketmq.tables.message_table import MessageLog, MessageTable
 from rmqctl.tables import tables_of
 from tests.pipeline import truths
 
@@ -79,3 +80,41 @@ def test_many_partitions_make_no_small_row_groups(tmp_path: Path, monkeypatch: p
     assert sum(pq.ParquetFile(file).metadata.num_rows for file in files) == len(truths.expected("5.5.0-clean"))
     rows = [row for file in files for row in pq.ParquetFile(file).read(["physical_offset"]).column(0).to_pylist()]
     assert len(set(rows)) == len(rows)
+
+
+@pytest.fixture
+def tags_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every other message has an empty tag, the rest none."""
+    real = MessageLog.read
+
+    def read(self: MessageLog, part: Any) -> Any:
+        for batch in real(self, part):
+            tags = pa.array(["" if n % 2 else None for n in range(batch.num_rows)], pa.string())
+            yield batch.set_column(batch.schema.names.index("tags"), "tags", tags)
+
+    monkeypatch.setattr(MessageLog, "read", read)
+
+
+@pytest.mark.usefixtures("tags_of_nothing")
+def test_what_is_null_and_what_is_empty_lie_in_one_directory_and_none_is_lost(tmp_path: Path) -> None:
+    data = exported("5.3.3-clean", tmp_path / "out", ("tags",))
+    assert [path.name for path in data.iterdir() if path.is_dir()] == ["tags=__HIVE_DEFAULT_PARTITION__"]
+    assert ds.dataset(data, format="parquet", exclude_invalid_files=True).count_rows() == 951
+
+
+@pytest.mark.usefixtures("tags_of_nothing")
+def test_in_iceberg_they_are_two(tmp_path: Path) -> None:
+    from rmqctl.pipeline.export_iceberg import iceberg_at
+
+    output = iceberg_at(str(tmp_path / "out"))
+    work = Export(
+        tables_of("rocketmq", {"path": str(golden.pristine("5.3.3-clean"))}), output,
+        ExportChoices(columns=("physical_offset", "tags"), partition_by=("tags",)),
+    )  # fmt: skip
+    work.run(work.plan(1), here(1))
+    tags = output.place().table().scan().to_arrow().column("tags").to_pylist()  # type: ignore[attr-defined]
+    log = tables_of("rocketmq", {"path": str(golden.pristine("5.3.3-clean"))}).log()
+    parts = log.parts(log.begin(), log.end(growing=False))
+    expected = [tag for part in parts for batch in log.read(part) for tag in batch.column("tags").to_pylist()]
+    assert len(expected) == 951
+    assert (tags.count(None), tags.count("")) == (expected.count(None), expected.count(""))
