@@ -15,6 +15,8 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.state.config import is_made_at_start, queue_type
 from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.state import check_config
 from tests.rocketmq.rare_stores_helpers import RARE
 
 PLAIN = ("LabDelay", "LabLog", "LabOne", "LabOrders", "LabRetry", "LabTx")
@@ -99,3 +101,33 @@ def test_doctor_names_the_page_for_lost_topics(rmqctl: Callable[..., Any], tmp_p
     assert asked.exit_code == 1
     found = json.loads(asked.stdout)
     assert (found["worst"]["id"], found["page"]) == ("config.no-topics", "emergency/file-deleted")
+
+
+def test_positions_that_are_lost_are_said_once_the_topics_are_back(rmqctl: Callable[..., Any], tmp_path: Path) -> None:
+    root, conf = unpacked("4.9.8-clean", tmp_path)
+    shutil.rmtree(root / "config")
+    done = rmqctl("repair", root, "--broker-conf", conf, "--apply", "--yes", "-o", "json")
+    assert done.exit_code == 1  # the positions are left
+    asked = rmqctl("doctor", root, "--broker-conf", conf, "-o", "json")
+    assert asked.exit_code == 1
+    found = json.loads(asked.stdout)
+    assert (found["worst"]["id"], found["page"]) == ("config.no-offsets", "emergency/file-deleted")
+    assert "Lab_grpRetry" in found["worst"]["message"]
+
+
+@pytest.mark.parametrize("name", [*golden.BROKER_STORES, *golden.DATABASE_STORES])
+def test_positions_of_a_whole_store_are_not_missed(name: str) -> None:
+    store = open_store_at(str(golden.pristine(name)))
+    assert [f for f in check_config(store, LogContext.of(store, None)) if f.kind.id == "config.no-offsets"] == []
+
+
+def test_a_produced_store_has_no_positions_and_misses_none(rmqctl: Callable[..., Any], tmp_path: Path) -> None:
+    for release in ("4.9.8", "5.5.0"):
+        root = tmp_path / release
+        words = "--topic", "%RETRY%group", "--topic", "Orders", "--count", 4, "--small", "--as-release", release
+        assert rmqctl("produce", root, *words).exit_code == 0
+        assert json.loads((root / "config/consumerOffset.json").read_bytes())["offsetTable"] == {}
+        assert rmqctl("verify", root).exit_code == 0
+        (root / "config/consumerOffset.json").unlink()
+        found = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+        assert [f["id"] for f in found] == ["config.no-offsets"]

@@ -1,4 +1,6 @@
-"""topics.json and its like, as the release writes them, so that a broker knows the topics (spec 9)."""
+"""topics.json and its like, as the release writes them, so that a broker knows the topics (spec 9). A new store gets a
+consumerOffset.json without positions beside it, as a broker writes it within seconds: a missing one was lost.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from rmqctl.rocketmq.store.files import RocketMQStore
 _IN_PLACE = Release(5, 1, 0)
 READ_WRITE = 6
 BATCH_ATTRIBUTES = {"queue.type": "BatchCQ"}
-TOPICS = "topics.json"
+TOPICS, OFFSETS = "topics.json", "consumerOffset.json"
 _TABLE = "topicConfigTable"
 
 
@@ -36,17 +38,18 @@ class TopicTable:
 
     Args:
         document: topics.json as it is; empty for none.
+        is_new: the store is made now.
     """
 
-    def __init__(self, release: Release, document: dict[str, Any]) -> None:
-        self._release, self._document = release, document
+    def __init__(self, release: Release, document: dict[str, Any], *, is_new: bool) -> None:
+        self._release, self._document, self._is_new = release, document, is_new
         self.changed, self._kept = False, dict[str, KnownTopic]()
 
     @classmethod
     def of(cls, store: RocketMQStore | None, release: Release) -> TopicTable:
         """From a store's topics.json."""
         document = read_config(store, TOPICS).document if store is not None else None
-        return cls(release, document if isinstance(document, dict) else {})
+        return cls(release, document if isinstance(document, dict) else {}, is_new=store is None)
 
     @property
     def topics(self) -> dict[str, Any]:
@@ -95,6 +98,11 @@ class TopicTable:
     def save(self, root: Path, disk: Disk, now_ms: int) -> None:
         """Write topics.json if anything changed."""
         if self.changed:
+            if self._is_new:
+                none: dict[str, Any] = {"offsetTable": {}}
+                none = versioned(none, self._release, now_ms) if self._is_5 else none
+                _put(root / "config" / OFFSETS, pretty(none).encode(), disk)
+                self._is_new = False
             save_config(root, TOPICS, versioned(self._document, self._release, now_ms), disk, self._release)
             self.changed = False
 
@@ -139,6 +147,11 @@ def _copy(source: Path, target: Path, disk: Disk) -> None:
         data = source.read_bytes()
     except OSError as error:
         raise IOFailure(f"cannot copy {source} to {target}", error) from error
+    _put(target, data, disk)
+
+
+def _put(target: Path, data: bytes, disk: Disk) -> None:
+    """Write a file whole or not at all."""
     temporary = target.with_name(f"{target.name}.tmp")
     try:
         disk.write_file(temporary, data)

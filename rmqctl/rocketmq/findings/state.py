@@ -91,6 +91,14 @@ CONFIG_NO_TOPICS = _declare_lost(
     broker="Starts without the topics and answers TOPIC_NOT_EXIST to their consumers; 5.x does not start where one has batch queues.",
     see="spec 9.1",
 )
+CONFIG_NO_OFFSETS = _declare_lost(
+    "config.no-offsets",
+    _W,
+    "There is neither consumerOffset.json nor its .bak, but topics of consumer groups: how far these had read is lost.",
+    "Take the file from a backup, or set the positions with `rmqctl offsets set`; a broker that starts writes an empty one.",
+    broker="Lets each group begin where a new one begins, as its client's ConsumeFromWhere says (by default at the end), and in queues that begin at 0 and are still in memory at 0.",
+    see="spec 9.1",
+)
 CONFIG_FALLBACK = _declare_lost(
     "config.fallback",
     _W,

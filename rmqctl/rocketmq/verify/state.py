@@ -44,6 +44,7 @@ from rmqctl.rocketmq.findings.state import (
     CONFIG_CONSUMER_OFFSET,
     CONFIG_DELAY_OFFSET,
     CONFIG_FALLBACK,
+    CONFIG_NO_OFFSETS,
     CONFIG_NO_TOPICS,
     CONFIG_UNKNOWN_TOPIC,
     CONFIG_UNREADABLE,
@@ -208,6 +209,7 @@ def check_config(store: RocketMQStore, context: LogContext) -> Iterator[Finding]
     """Yield findings about config/."""
     yield from _unreadable(store, context)
     yield from _no_topics(store)
+    yield from _no_offsets(store)
     if store.is_rocksdb or has_stored_config(store):
         return  # the databases count, not the files (spec 10.3)
     if missing_log(store) is not None:
@@ -267,6 +269,25 @@ def _no_topics(store: RocketMQStore) -> Iterator[Finding]:
         more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
         message = f"there is no such file, and no .bak: no broker serves {', '.join(topics[:_NAMED])}{more}"
         yield Finding(CONFIG_NO_TOPICS, file.path, 0, 0, message, about=_kept_in(file.path))
+
+
+def _no_offsets(store: RocketMQStore) -> Iterator[Finding]:
+    """Find that nothing holds the positions of groups whose topics are there: no file, no .bak and no database."""
+    file = read_config(store, "consumerOffset.json")
+    copies = (f"{file.path}.bak", f"{CONFIG}/lmqConsumerOffset.json", f"{CONFIG}/lmqConsumerOffset.json.bak")
+    if not file.missing or has_stored_config(store) or any(store.tree.stat(name) is not None for name in copies):
+        return
+    try:
+        groups = [topic.split("%", 2)[2] for topic in known_topics(store) if topic.startswith(("%RETRY%", "%DLQ%"))]
+    except MissingExtra:  # the checks of queues say it
+        return
+    if groups and has_known_broker(store):
+        names = list(dict.fromkeys(sorted(groups)))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        message = (
+            f"there is no such file, and no .bak: nothing says where {', '.join(names[:_NAMED])}{more} had read to"
+        )
+        yield Finding(CONFIG_NO_OFFSETS, file.path, 0, 0, message)
 
 
 def _as_clause(error: DecodeError) -> str:
