@@ -30,7 +30,6 @@ from rmqctl.rocketmq.verify.index_file import (
     chain_findings,
     check_file,
     compare_times,
-    expected_seconds,
     header_problem,
 )
 from rmqctl.text import number_of
@@ -134,29 +133,11 @@ class IndexChecker:
         keys = self._keys_of(found, self._with_tags)
         owner = keys.owner[~keys.tag] if self._with_tags else keys.owner
         self._partial.keyed += int(np.count_nonzero(owner[1:] != owner[:-1])) + bool(len(owner))
-        if self._is_next(low, high, block, keys):
-            return
         entries = _Slice.join([c.take(low, high) for c in self._cursors])
         row: Ints | None = keys.owner
         if not _equal(entries, physical, keys):
             row = self._look_closer(found, entries, physical)
         self._compare_times(entries, physical, block["store_timestamp"], row)
-
-    def _is_next(self, low: int, high: int, block: Block, keys: KeyColumns) -> bool:
-        """Whether the next entries of one file are those of the block's records, times too; they are then passed."""
-        cursors = [cursor for cursor in self._cursors if cursor.reaches(low, high)]
-        entries = cursors[0].following(low, high, len(keys.hash)) if len(cursors) == 1 else None
-        if entries is None or not np.array_equal(entries["key_hash"], keys.hash):
-            return False
-        (cursor,) = cursors
-        seconds = expected_seconds(cursor.file, block["store_timestamp"])[keys.owner]
-        if not np.array_equal(entries["physical_offset"], block.physical[keys.owner]):
-            return False
-        if cursor.is_at_first or not np.array_equal(entries["time_difference"], seconds):
-            return False
-        self._partial.times.setdefault(cursor.file.path, FileTimes()).compared += len(entries)
-        cursor.go_on(len(entries))
-        return True
 
     def rest(self, end: int) -> None:
         """Note the entries that point after the last record of the split, to places in front of ``end``."""
@@ -282,31 +263,9 @@ class _Cursor:
         self.file, self.number = file, number
         self._next: int | None = None
 
-    def reaches(self, low: int, high: int) -> bool:
-        """Whether the file may hold entries of records in ``[low, high]``."""
-        return self.file.header["begin_phy_offset"] <= high and self.file.header["end_phy_offset"] >= low
-
-    @property
-    def is_at_first(self) -> bool:
-        """Whether the first entry of the file comes next."""
-        return self._next == 1
-
-    def following(self, low: int, high: int, count: int) -> npt.NDArray[np.void] | None:
-        """Return the next entries, as many as records of ``[low, high]`` have keys; None if not all are of such."""
-        if self._next is None:
-            self._next = self.file.first_at_or_after(low)
-        entries = self.file.entries(self._next, min(count + 1, self.file.count + 1 - self._next))
-        more = len(entries) > count and int(entries["physical_offset"][count]) <= high
-        return None if more or len(entries) < count else entries[:count]
-
-    def go_on(self, count: int) -> None:
-        """Pass entries that :meth:`following` gave."""
-        assert self._next is not None
-        self._next += count
-
     def take(self, low: int, high: int) -> _Slice:
         """Entries of records in ``[low, high]``; each call goes on after the last."""
-        if not self.reaches(low, high):
+        if not (self.file.header["begin_phy_offset"] <= high and self.file.header["end_phy_offset"] >= low):
             return _Slice.join([])
         if self._next is None:
             self._next = self.file.first_at_or_after(low)

@@ -174,7 +174,7 @@ def _runs(file: IndexFile, context: LogContext, times: FileTimes) -> Iterator[Fi
 
 
 Numbers = npt.NDArray[np.int32]
-_CHUNK, _QUICK_CHUNK = 1 << 17, 1 << 15
+_CHUNK = 1 << 17
 
 
 def check_file(
@@ -244,39 +244,9 @@ def header_problem(file: IndexFile, *, unsettled: bool = False) -> str | None:  
 
 def _chains(file: IndexFile, unsettled: bool) -> Iterator[Finding]:
     """Compare every `previous` and every slot with what putting the entries in order gives."""
-    newest = _newest(file)
-    if newest is None:
-        newest = np.zeros(file.geometry.slots, np.int32)
-        yield from _wrong_entries(file, newest)
+    newest = np.zeros(file.geometry.slots, np.int32)
+    yield from _wrong_entries(file, newest)
     yield from _slots(file, newest, unsettled)
-
-
-def _newest(file: IndexFile) -> Numbers | None:
-    """Return the newest entry of each slot where every `previous` is right; None where one is wrong.
-
-    Each must name an earlier entry of its slot that no other names, and each slot must have one entry that names none:
-    then those of a slot are one chain. That costs less than putting them in order.
-    """
-    slots, named = np.zeros(file.count + 1, np.int32), np.zeros(file.count + 1, bool)
-    chains = 0
-    for first in range(1, file.count + 1, _QUICK_CHUNK):
-        entries = file.entries(first, min(_QUICK_CHUNK, file.count + 1 - first))
-        hashes, previous = entries["key_hash"].astype(np.int32), entries["previous"].astype(np.int32)
-        own = slots[first : first + len(hashes)] = hashes - hashes // file.geometry.slots * file.geometry.slots
-        if not len(own) or min(hashes.min(), previous.min()) < 0:
-            return None
-        rows = np.flatnonzero(previous != 0)
-        front = previous[rows].astype(np.intp)
-        if (front >= rows + first).any() or (slots[front] != own[rows]).any():
-            return None
-        named[front] = True
-        chains += len(own) - len(rows)
-    newest, ends = np.zeros(file.geometry.slots, np.int32), 0
-    for first in range(1, file.count + 1, _QUICK_CHUNK):
-        rows = np.flatnonzero(~named[first : first + _QUICK_CHUNK]) + first
-        newest[slots[rows].astype(np.intp)] = rows
-        ends += len(rows)
-    return newest if ends == chains == np.count_nonzero(newest) else None
 
 
 def _wrong_entries(file: IndexFile, newest: Numbers) -> Iterator[Finding]:

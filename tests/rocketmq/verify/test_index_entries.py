@@ -1,8 +1,7 @@
-"""Index files that are as they should be take the short way through `verify`: it finds what the long way finds."""
+"""Entries and chains of index files, held against brute force and against the log in splits of any size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from fixtures import golden
 from formats.rocketmq.message import decode_record
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.rules import DispatchRules, request_of_fields
+from rmqctl.rocketmq.findings.derived import INDEX_CHAIN
 from rmqctl.rocketmq.index import IndexFile, index_files
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import CommitLog
@@ -43,8 +43,25 @@ def opened(root: Path) -> IndexFile:
     return index_files(store, geometry)[0]
 
 
-def both_ways(root: Path, changes: list[tuple[int, int, int]], found: Callable[[], object]) -> None:
-    """What is found in a file with some bits of its entries changed, by the short way and by the long one alone."""
+def wrong_chains(file: IndexFile) -> list[tuple[int, int]]:
+    """Place and size of each entry that names a wrong one before it, and of each slot that does not hold the newest of
+    its entries, entry by entry.
+    """
+    newest = dict[int, int]()
+    found = []
+    for number, entry in enumerate(file.entries(1, file.count).tolist(), 1):
+        key_hash, _, _, previous = entry
+        slot = key_hash % file.geometry.slots
+        if key_hash < 0 or previous != newest.get(slot, 0):
+            found.append((file.geometry.entry_at(number), SIZE))
+        newest[slot] = number
+    slots = enumerate(file.slots(0, file.geometry.slots).tolist())
+    return found + [(HEADER.packer.size + 4 * n, 4) for n, value in slots if value != newest.get(n, 0)]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=CHANGES, chunk=st.sampled_from([1, 7, 1 << 17]))
+def test_chains(root: Path, changes: list[tuple[int, int, int]], chunk: int) -> None:
     path = min((root / "index").iterdir())
     data, file = path.read_bytes(), opened(root)
     changed = bytearray(data)
@@ -52,22 +69,15 @@ def both_ways(root: Path, changes: list[tuple[int, int, int]], found: Callable[[
         changed[file.geometry.entry_at(number) + offset] ^= bits
     path.write_bytes(changed)
     try:
-        short = found()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(index.IndexChecker, "_is_next", lambda *_: False)
-            patch.setattr(index_file, "_newest", lambda _: None)
-            assert found() == short
+            patch.setattr(index_file, "_CHUNK", chunk)
+            found = index_file.chain_findings(opened(root), unsettled=False)
+        chains = [(one.offset, one.size) for one in found if one.kind is INDEX_CHAIN]
+        is_judged = index_file.header_problem(opened(root)) is None  # chains of other files are not looked at
+        assert chains == (wrong_chains(opened(root)) if is_judged else [])
     finally:
         path.write_bytes(data)
         file.close()
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(changes=CHANGES, chunk=st.sampled_from([1, 7, 1 << 15]))
-def test_chains(root: Path, changes: list[tuple[int, int, int]], chunk: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_file, "_QUICK_CHUNK", chunk)
-        both_ways(root, changes, lambda: index_file.chain_findings(opened(root), unsettled=False))
 
 
 def test_a_slot_that_alone_is_written_among_holes_is_seen(tmp_path: Path, rmqctl: Any) -> None:
@@ -82,16 +92,6 @@ def test_a_slot_that_alone_is_written_among_holes_is_seen(tmp_path: Path, rmqctl
     (found,) = index_file.chain_findings(file, unsettled=False)
     file.close()
     assert "slot 4000000 holds 3, its newest entry is 0" in found.message
-
-
-@settings(max_examples=8, deadline=None)
-@given(changes=CHANGES)
-def test_entries_against_the_log(root: Path, changes: list[tuple[int, int, int]]) -> None:
-    def found() -> object:
-        verification = Verification(open_store_at(str(root)), VerifyOptions(split_size=SPLIT))
-        return [finding.row() for finding in verification.findings()]
-
-    both_ways(root, changes, found)
 
 
 @settings(max_examples=8, deadline=None)
@@ -124,21 +124,6 @@ def test_windows_compared_in_a_row(root: Path, changes: list[tuple[int, int, int
     finally:
         for path, data in zip(paths, before, strict=True):
             path.write_bytes(data)
-
-
-def test_a_sound_file_takes_the_short_way(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[bool] = []
-    way = index.IndexChecker._is_next
-
-    def counted(*args: object) -> bool:
-        taken.append(way(*args))  # type: ignore[arg-type]
-        return taken[-1]
-
-    monkeypatch.setattr(index.IndexChecker, "_is_next", counted)
-    options = VerifyOptions(split_size=SPLIT)
-    assert [f for f in Verification(open_store_at(str(root)), options).findings() if f.level != "note"] == []
-    assert taken.count(True) > len(taken) // 2
-    assert index_file._newest(opened(root)) is not None
 
 
 @pytest.mark.parametrize("near", [1, 400, 1 << 16])
