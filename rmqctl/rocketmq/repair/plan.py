@@ -44,22 +44,17 @@ from rmqctl.rocketmq.repair.derived import (
 )
 from rmqctl.rocketmq.repair.displaced import Whereabouts, naming_losses
 from rmqctl.rocketmq.repair.files import (
-    empty_queue_file_steps,
-    expired_steps,
-    foreign_steps,
     links_after_the_end,
     links_that_lead_nowhere,
-    misnamed_queue_steps,
-    misplaced_steps,
-    missing_steps,
     not_made_again,
-    shifted_steps,
     stray_steps,
     unreadable_steps,
 )
 from rmqctl.rocketmq.repair.gaps import GapMender
+from rmqctl.rocketmq.repair.log_files import foreign_steps, misplaced_steps, missing_steps, shifted_steps
 from rmqctl.rocketmq.repair.log_repair import BodyDamage, LogRepair, Replica, left
 from rmqctl.rocketmq.repair.placeholder import blank
+from rmqctl.rocketmq.repair.queue_files import empty_queue_file_steps, expired_steps, misnamed_queue_steps
 from rmqctl.rocketmq.repair.queue_references import references_into
 from rmqctl.rocketmq.repair.records import RecordMender, neutralize_step
 from rmqctl.rocketmq.state.config import PATH as CHECKPOINT

@@ -1,0 +1,422 @@
+"""Files of the log that are missing, under a wrong name, of another broker, or without a use (spec 1.2, 7).
+
+Missing files in the middle of the log come from a replica, or are made again with placeholders. Files under a wrong
+name get their right one, or go where no broker stumbles over them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from rmqctl.files.local import ByteSource, without_room
+from rmqctl.files.tree import LocalTree
+from rmqctl.findings import Finding
+from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
+from rmqctl.rocketmq.findings.log import (
+    LOG_FILE_NAME,
+    LOG_GAP,
+    LOG_MISSING,
+    LOG_PHYSICAL_OFFSET,
+    LOG_QUEUE_OFFSET,
+    LOG_STORE_TIME,
+)  # fmt: skip
+from rmqctl.rocketmq.log.block import GapKind
+from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, files_to_rename, has_data, misplaced_files
+from rmqctl.rocketmq.log.measure import whole_records
+from rmqctl.rocketmq.log.record import HEAD_SEEN, SMALLEST, LogReader, physical_of
+from rmqctl.rocketmq.log.scan import Extent, scan
+from rmqctl.rocketmq.repair.damage import Break, LogDamage, setting_of
+from rmqctl.rocketmq.repair.gaps import bridge
+from rmqctl.rocketmq.repair.log_repair import Replica
+from rmqctl.rocketmq.repair.placeholder import Setting
+from rmqctl.rocketmq.repair.queue_references import (
+    LIGHT_QUEUE,
+    Place,
+    QueueReference,
+    QueueReferences,
+    leads_to,
+    place_of,
+    references_into,
+)
+from rmqctl.rocketmq.store.files import (
+    COMMIT_LOG,
+    OFFSET_DIGITS,
+    RocketMQStore,
+    StoreFile,
+    odd_place,
+)
+from rmqctl.rocketmq.store.geometry import Geometry
+from rmqctl.text import number_of
+
+# --- those that are missing in the middle ------------------------------------------------------------
+
+
+_MOST_MISSING = 64
+"""Files that a gap may have where the log has fewer."""
+
+
+def missing_steps(
+    store: RocketMQStore, damage: Callable[[], LogDamage], geometry: Geometry, replica: Replica | None
+) -> Iterator[Step]:
+    """One step a missing file; files without records of their own after a gap go into quarantine instead.
+
+    A gap of more files than the log has is left: what follows it may be another log's.
+
+    Args:
+        damage: what the log shows, asked where it is needed.
+    """
+    if not store.log_files:
+        yield from _no_log(store, geometry, replica)
+        return
+    for name in pointless_files(store):
+        why = "the file in front of it is missing, and nothing sound follows"
+        yield Step(LOG_GAP.id, name, "move to quarantine", why, (Quarantine(name),))
+    gone = set(pointless_files(store))
+    files = [f for f in store.log_files if f.name not in gone]
+    log = CommitLog(files, file_size=geometry.commit_log_file_size)
+    gaps = [gap for gap in (log.gap_before(at) for at in range(1, len(files))) if gap is not None]
+    most = max(_MOST_MISSING, len(files)) * geometry.commit_log_file_size
+    for gap in gaps:
+        if gap.size > most and replica is None:
+            count, after = (
+                number_of(gap.size // geometry.commit_log_file_size, "file"),
+                (gap.physical_offset or 0) + gap.size,
+            )
+            what = f"left as it is: {count} in front of {after:0{OFFSET_DIGITS}d} are missing"
+            why = "give --from REPLICA, or move the files behind the gap away if they are another store's"
+            yield Step(LOG_GAP.id, gap.file, what, why)
+    gaps = [gap for gap in gaps if gap.size <= most or replica is not None]
+    if gaps:
+        yield from _Filler(store, files, geometry.commit_log_file_size, replica).steps(gaps, damage())
+
+
+def _no_log(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
+    """Make a log where there is none: the replica's files, else an empty one after all that queues point to.
+
+    With a log that begins there a broker takes the messages for expired; without one it would destroy the queues,
+    and give their offsets out again.
+    """
+    if odd := odd_place(store):
+        why = "mount the disk, or put the directory in its place, and repair again; or give --commitlog DIR"
+        yield Step(LOG_MISSING.id, COMMIT_LOG, f"left as it is: {odd}", why)
+        return
+    if replica is not None:
+        for file in replica.store.log_files:
+            name = f"{COMMIT_LOG}/{file.base:0{OFFSET_DIGITS}d}"
+            data = replica.file(file.base, file.size, is_last=file is replica.store.log_files[-1])
+            if data is not None:
+                why = f"{replica.store.root} has the file, and all its records are sound"
+                yield Step(
+                    LOG_MISSING.id,
+                    name,
+                    "take the file from the replica",
+                    why,
+                    (Create(name, data, size=file.size),),
+                )
+        return
+    claims = references_into(store, [(0, 1 << 62)])
+    size, end = geometry.commit_log_file_size, claims.end
+    if "mappedFileSizeCommitLog" not in store.settings or not end:
+        why = (
+            "give --from REPLICA, --commitlog DIR if it lies elsewhere, or --broker-conf FILE for the size of its files"
+        )
+        yield Step(LOG_MISSING.id, COMMIT_LOG, "left as it is: no file of the commit log is there", why)
+        return
+    name = f"{COMMIT_LOG}/{-(-end // size) * size:0{OFFSET_DIGITS}d}"
+    what = "begin an empty log behind everything that queues point to"
+    why = "all messages are lost, but queues keep their offsets: a broker without a log would destroy the queues"
+    yield Step(LOG_MISSING.id, name, what, why, (Create(name, size=size),), loses=len(claims))
+
+
+class _Filler:
+    def __init__(self, store: RocketMQStore, files: list[StoreFile], size: int, replica: Replica | None) -> None:
+        self.files, self.size, self.replica = files, size, replica
+        self.store = store
+        self._holes: list[Break] = []
+        self._claims = QueueReferences(())
+
+    def steps(self, gaps: list[Finding], damage: LogDamage) -> Iterator[Step]:
+        ranges = [(g.physical_offset or 0, (g.physical_offset or 0) + g.size) for g in gaps]
+        self._holes = damage.holes
+        beside = [(max(h.after, 0), h.before) for h in self._holes]  # other ranges may be destroyed in the same hole
+        claims = references_into(self.store, [*ranges, *beside], damage.missing.physical)
+        self._claims = claims.without_false(damage.missing, damage.doubtful)
+        for gap, (begin, end) in zip(gaps, ranges, strict=True):
+            for base in range(begin, end - self.size + 1, self.size):
+                name = f"{gap.file.rpartition('/')[0]}/{base:0{OFFSET_DIGITS}d}"
+                yield self._from_replica(name, base) or self._made_again(name, base)
+
+    def _from_replica(self, name: str, base: int) -> Step | None:
+        data = self.replica.file(base, self.size) if self.replica else None
+        if data is None or self.replica is None:
+            return None
+        why = f"{self.replica.store.root} has the file, and all its records are sound"
+        return Step(LOG_GAP.id, name, "restore the file from the replica", why, (Create(name, data, size=self.size),))
+
+    def _made_again(self, name: str, base: int) -> Step:
+        end = base + self.size
+        claims = self._claims.inside(base, end - 8)
+        unplaced = [
+            QueueReference(h.topic, h.queue_id, offset, -1, source="hole in the queue offsets of the log")
+            for h in self._holes
+            if h.after < base and h.before >= end
+            for offset in range(h.expected, h.expected + min(h.missing, self.size // SMALLEST))
+            if (h.topic, h.queue_id, offset) not in self._claims.places
+        ]
+        known = self._claims.every() if unplaced else ()
+        made = bridge(base, end, claims, unplaced, self._setting(base), at_end=True, light=self._light, known=known)
+        assert made is not None  # a whole file has room for a blank record
+        count = len(made.placed)
+        what = f"make the file anew with {number_of(count, 'placeholder')}"
+        why = "its messages are lost, but their queue offsets stay taken, and no other record moves"
+        edit = Create(name, without_room(made.data), size=self.size)
+        return Step(LOG_GAP.id, name, what, why, (edit,), loses=count + len(made.unplaced))
+
+    def _light(self, physical: int) -> list[QueueReference]:
+        return [c for c in self._claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
+
+    def _setting(self, base: int) -> Setting:
+        """From the first record after the gap that begins a file."""
+        with LogReader(self.files) as log:
+            later = (log.record(f.base) for f in self.files if f.base > base)
+            first = next((record for record in later if record), None)
+            return setting_of(first) if first else Setting()
+
+
+# --- those under a wrong name get their right one ----------------------------------------------------
+
+
+def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
+    """Right names for files that have a wrong one; those whose place another file has go into quarantine."""
+    found = misplaced_files(store, geometry.commit_log_file_size)
+    moved = files_to_rename(store, found)
+    denied = [one for one in moved if _is_denied(store, one)]
+    moved = [one for one in moved if one not in denied]
+    if moved:
+        yield _renamed(moved)
+    for one in denied:
+        why = f"its records say {one.name}, and where they say that they are in queues, units lead to other messages"
+        yield Step(
+            _id(one), one.file.name, "move another broker's file to quarantine", why, (Quarantine(one.file.name),)
+        )
+    for one in found:
+        if one in denied:
+            continue
+        is_named = one.file.base != STRAY and one.file.base % one.file.size == one.home % one.file.size
+        if one not in moved and not (is_named and holds_records(store, one.file.name)):
+            why = f"its {number_of(one.records, 'record', 'say')} that {one.name} is their file, which is there"
+            yield Step(_id(one), one.file.name, "move to quarantine", why, (Quarantine(one.file.name),))
+
+
+def _is_denied(store: RocketMQStore, one: Misplaced) -> bool:
+    """Whether units of the queues lead elsewhere from the places of the records of a file, and none leads to it."""
+    others, source = 0, one.file.open()
+    try:
+        for block in scan(source, Extent(one.file.name, one.home)):
+            for row in range(min(len(block), _MOST_ASKED)):
+                physical = int(block["physical_offset"][row])
+                led = leads_to(store, place_of(block.record(row)))
+                if led == physical:
+                    return False
+                others += led is not None
+            if others:
+                break
+    finally:
+        source.close()
+    return others >= _LEAST
+
+
+def _renamed(moved: list[Misplaced]) -> Step:
+    """One step, since a file may have the name that another should have."""
+    away: list[Edit] = [Quarantine(one.file.name) for one in moved]
+    back: list[Edit] = []
+    for one in moved:
+        path = path_of(one.file)
+        back += [Create(one.name, source=path), SetTimes(one.name, path.stat().st_mtime_ns)]
+    records = sum(one.records for one in moved)
+    names = ", ".join(f"{one.file.name} as {one.name.rpartition('/')[2]}" for one in moved)
+    why = f"{number_of(records, 'record', 'say')} so, and no other file has that place"
+    return Step(_id(moved[0]), moved[0].file.name, f"give it its right name: {names}", why, (*away, *back))
+
+
+def shifted_steps(store: RocketMQStore, room: Callable[[], Path]) -> Iterator[Step]:
+    """Write files of the log once more whose bytes all lie too far on, or not far enough; each has its right name.
+
+    Args:
+        room: makes a directory for what is built.
+    """
+    for file in store.log_files:
+        shift, count = (0, 0) if file.lead else _shift(file)
+        if shift:
+            built = room() / f"{file.base:0{OFFSET_DIGITS}d}"
+            _shifted(file, shift, built)
+            entry = file.tree.stat(file.path)
+            times = (SetTimes(file.name, entry.mtime_ms * 1_000_000),) if entry is not None else ()
+            what = f"move all bytes of the file by {-shift:+,}"
+            why = f"{number_of(count, 'record')} in all parts of it that were looked at say so"
+            edits = (Quarantine(file.name), Create(file.name, source=built), *times)
+            yield Step(LOG_PHYSICAL_OFFSET.id, file.name, what, why, edits)
+
+
+def _shift(file: StoreFile) -> tuple[int, int]:
+    """How many bytes after their place the records of a file lie, and how many of them say so; 0 where not all parts of
+    it agree.
+    """
+    found = Counter[int]()
+    step = max(file.size // _PARTS, _PART)
+    with closing(file.open()) as source:
+        if _begins_at_home(file, source):
+            return 0, 0
+        for begin in range(0, file.size, step):
+            part = Counter(
+                file.base + at - physical_of(raw)
+                for at, raw in whole_records(source, file.base, [(begin, min(begin + _PART, file.size))])
+            )
+            found += part
+            if part and (part.most_common(1)[0][0] != found.most_common(1)[0][0] or part.most_common(1)[0][0] == 0):
+                return 0, 0
+    shift, count = found.most_common(1)[0] if found else (0, 0)
+    is_most = count >= _LEAST and count >= (1 - _MOST_OWN) * found.total()
+    return (shift, count) if is_most and abs(shift) < file.size // _PARTS else (0, 0)
+
+
+def _begins_at_home(file: StoreFile, source: ByteSource) -> bool:
+    """Whether the first bytes of a file are a record that lies where it says; so quick is most of the log looked at."""
+    head = source.read_at(0, HEAD_SEEN)
+    return len(head) == HEAD_SEEN and physical_of(head) == file.base
+
+
+def _shifted(file: StoreFile, shift: int, built: Path) -> None:
+    """Write a file with all bytes ``shift`` places nearer to its begin; zeros take the room that this leaves."""
+    with closing(file.open()) as source, built.open("wb") as out:
+        for begin, end in source.data_ranges(max(shift, 0), file.size + min(shift, 0)):
+            out.seek(begin - shift)
+            for at in range(begin, end, _PIECE):
+                out.write(source.read_at(at, min(_PIECE, end - at)))
+        out.truncate(file.size)
+
+
+# --- those of another broker in the place of one's own ------------------------------------------------
+
+_PARTS, _PART = 16, 64 << 10
+"""How many parts of a file are compared with the queues, and bytes of each."""
+_PIECE = 1 << 20
+_MOST_ASKED = 64
+"""Records of a block whose places in queues are looked at."""
+_LEAST, _MOST_OWN = 3, 0.1
+"""Records and units that must be there to judge by; the part of either that may agree by chance."""
+
+
+def foreign_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
+    """Move such files away; what the queues know of the messages that were there gets placeholders.
+
+    Their records are whole, and lie where they say. But no unit of the queues leads to one of them, and store times or
+    queue offsets break where the file begins or ends.
+
+    Args:
+        findings: of a verification of the store.
+    """
+    breaks = {f.file for f in findings if f.kind in (LOG_STORE_TIME, LOG_QUEUE_OFFSET)}
+    files = store.log_files
+    beside = {
+        file.name for number, file in enumerate(files) for near in files[number : number + 2] if near.name in breaks
+    }
+    for file in files:
+        if file.name in beside and not file.lead and (records := _foreign(store, file)):
+            why = (
+                f"no unit of the queues leads to one of {number_of(records, 'record')} of it that were looked at, "
+                "and its store times or queue offsets do not go with the files beside it"
+            )
+            yield Step(
+                LOG_QUEUE_OFFSET.id,
+                file.name,
+                "move another broker's file to quarantine",
+                why,
+                (Quarantine(file.name),),
+            )
+
+
+def _foreign(store: RocketMQStore, file: StoreFile) -> int:
+    """How many records of a file were looked at that show it to be another broker's; 0 for one of this log."""
+    step = max(file.size // _PARTS, _PART)
+    ranges = [(file.base + at, file.base + min(at + _PART, file.size)) for at in range(0, file.size, step)]
+    claims = references_into(store, ranges)
+    units = {(c.physical, c.place) for c in claims.every() if not c.topic.startswith(LIGHT_QUEUE)}
+    records = {found for begin, end in ranges for found in _records(file, begin, end)}
+    if min(len(units), len(records)) < _LEAST or units & {min(records), max(records)}:  # a page of it, not all
+        return 0
+    return len(records) if len(units & records) <= _MOST_OWN * min(len(units), len(records)) else 0
+
+
+def _records(file: StoreFile, begin: int, end: int) -> Iterator[tuple[int, Place]]:
+    """Records of a part of a file that lie where they say, with their places in queues."""
+    source = file.open()
+    try:
+        for block in scan(source, Extent(file.name, file.base, begin - file.base, end - file.base)):
+            for row in np.flatnonzero(block["physical_offset"] == block.physical).tolist():
+                yield int(block.physical[row]), place_of(block.record(row))
+    finally:
+        source.close()
+
+
+def path_of(file: StoreFile) -> Path:
+    """Return where a file lies on this machine."""
+    assert isinstance(file.tree, LocalTree)
+    return Path(file.tree.full(file.path))
+
+
+# --- what lies in them --------------------------------------------------------------------------------
+
+
+def _id(one: Misplaced) -> str:
+    """Return what `verify` finds: a name off the grid, or records that lie elsewhere."""
+    is_name = one.file.base == STRAY or one.file.base % one.file.size != one.home % one.file.size
+    return (LOG_FILE_NAME if is_name else LOG_PHYSICAL_OFFSET).id
+
+
+def holds_records(store: RocketMQStore, name: str) -> bool:
+    """Whether a record lies in a file of the log, even one of another place, that other files do not have."""
+    own = next((f for f in store.log_files if f.name == name), None)
+    if own is None:
+        return True
+    with LogReader([f for f in store.log_files if f.name != name]) as others:
+        return _holds_own(own, others, or_damage=False)
+
+
+def _holds_own(file: StoreFile, others: LogReader, *, or_damage: bool) -> bool:
+    """Whether anything lies in a file but copies of records that other files have where the records say.
+
+    Args:
+        or_damage: bytes that are no record count, too.
+    """
+    source = file.open()
+    try:
+        for block in scan(source, Extent(file.name, file.base)):
+            if or_damage and any(gap.resumed or gap.why is not GapKind.ZERO_TAIL for gap in block.gaps):
+                return True
+            for stated, begin, count in zip(block["physical_offset"], block.at, block.total_size, strict=True):
+                if others.read(int(stated), int(count)) != block.data[begin : begin + count].tobytes():
+                    return True
+            for _, raw in whole_records(source, stretches=[(gap.position, gap.end) for gap in block.gaps]):
+                if others.read(physical_of(raw), len(raw)) != raw:
+                    return True
+    finally:
+        source.close()
+    return False
+
+
+def pointless_files(store: RocketMQStore) -> list[str]:
+    """Files of the log after a gap that hold nothing of their own: a broker does not find the end for them."""
+    files = store.log_files
+    size = max((f.size for f in files), default=0)
+    for at in range(1, len(files)):
+        if files[at].base - files[at - 1].base > size:
+            with LogReader(files[:at]) as front:
+                if not any(has_data(f) and _holds_own(f, front, or_damage=True) for f in files[at:]):
+                    return [f.name for f in files[at:]]
+    return []
