@@ -278,9 +278,9 @@ class _Planner(Planner[LogDirectory]):
     def _ordered(self, name: str) -> Iterator[Step]:
         found = self._partition(name)
         if found is not None:
-            mender = LogMender(
-                Survey(found[0], anywhere=True), (), Path(self.below.root), self._file, compacted=found[2]
-            )
+            survey = Survey(found[0], anywhere=True)
+            survey.set_copies_aside(found[1].directory.partitions, ())
+            mender = LogMender(survey, (), Path(self.below.root), self._file, compacted=found[2])
             yield from order_steps(mender, compacted=found[2])
 
     def _healed(self, name: str) -> Iterator[Step]:

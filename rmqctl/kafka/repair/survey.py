@@ -47,7 +47,7 @@ from rmqctl.kafka.verify.splits import Headers, headers_of
 
 HEADER_KINDS = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_MAGIC, BATCH_WRAPPER})
 """What neighbours, or messages inside, say of a batch whose CRC is right."""
-LEAST_BESIDE, _MOST_LOOKED = 16, 1 << 20
+LEAST_BESIDE, _MOST_LOOKED = 16, 1 << 18
 """Bytes beside batches that have to be equal in two places; those after an index entry in which one is looked for."""
 _OUT_OF_ORDER = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET})
 LOG_KINDS = HEADER_KINDS | {

@@ -40,7 +40,7 @@ def test_no_repair_loses_or_makes_up_a_whole_batch(seed: int, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [741_027, 741_062, 741_083, 930_017, 930_028])
+@pytest.mark.parametrize("seed", [741_027, 741_062, 741_083, 930_017, 930_028, 930_170, 930_247])
 def test_bytes_of_another_log_leave_no_error(seed: int, tmp_path: Path) -> None:
     verdict = judge(seed, tmp_path, applies=True)
     assert (verdict.lost, verdict.invented, verdict.outcomes, verdict.errors) == ([], [], [], []), verdict.done
