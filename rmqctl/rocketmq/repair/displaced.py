@@ -509,7 +509,7 @@ def _holds_another(raw: bytes) -> bool:
     properties = bytes(decode_record(raw)[0]["properties"])
     if not any(magic in properties for magic in _MAGICS):
         return False
-    rest = bytes(_LONGEST_PROPERTIES)  # those of the other may go on behind
+    rest = bytes(_LONGEST_PROPERTIES)  # those of the other may go on after them
     return any(at < len(properties) for at, _ in whole_records(BytesSource(properties + rest)))
 
 
