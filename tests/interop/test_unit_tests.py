@@ -1,0 +1,121 @@
+"""What upstream's own unit tests of stores leave behind: each load that they do is foreseen, and no plan does harm.
+
+Every store is kept before and after each load, and as each shutdown leaves it; the source release of Maven Central has
+the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rmqctl.findings import Severity
+from rmqctl.release import Release
+from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+from tests.interop.judge import OPENS, PROJECT, has_java
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
+]
+RELEASE = Release(5, 3, 3)
+SUITES = [("DefaultMessageStoreTest", 20), ("queue.BatchConsumeMessageTest", 10)]
+"""Classes of tests, and how many loads each does at least."""
+ON_PURPOSE = ("testMaxOffset", "testRecover")
+"""Tests that stop dispatch, or cut a record short: what they leave has errors."""
+_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx900m", "-XX:+EnableDynamicAgentLoading")
+
+
+def compiled(room: Path) -> str:
+    """The class path of the tests of the store module and of what keeps their stores."""
+    project = shutil.copytree(PROJECT.parent / "unit", room / "unit")
+    maven = ["mvn", "-q", "-B", f"-Drocketmq.version={RELEASE}"]
+    source = f"org.apache.rocketmq:rocketmq-all:{RELEASE}:zip:source-release"
+    for goal in (
+        ["dependency:copy", f"-Dartifact={source}", f"-DoutputDirectory={project}"],
+        ["dependency:build-classpath", f"-Dmdep.outputFile={project}/cp.txt"],
+    ):
+        subprocess.run([*maven, *goal], cwd=project, check=True)
+    with zipfile.ZipFile(next(project.glob("*.zip"))) as packed:
+        packed.extractall(project, [name for name in packed.namelist() if "/store/src/test/java/" in name])
+    jars = (project / "cp.txt").read_text("utf-8").strip()
+    (project / "classes").mkdir()
+    sources = [str(path) for path in project.rglob("*.java")]
+    words = ["javac", "-nowarn", "-proc:none", "-d", str(project / "classes"), "-cp", jars, *sources]
+    subprocess.run(words, check=True, capture_output=True)
+    return f"{project / 'classes'}{os.pathsep}{jars}"
+
+
+def kept(suite: str, room: Path) -> list[Path]:
+    """Run a class of tests; the loads and shutdowns that it did, in their order."""
+    given = {"java.io.tmpdir": room / "tmp", "user.home": room / "home", "keep": room / "keep"}
+    for path in given.values():
+        path.mkdir()
+    words = ["java", *_JAVA, *OPENS, *(f"-D{name}={value}" for name, value in given.items())]
+    words += ["-cp", compiled(room), "KeepStores", f"org.apache.rocketmq.store.{suite}"]
+    subprocess.run(words, cwd=room, check=False, capture_output=True)
+    return sorted((room / "keep").iterdir(), key=lambda path: int(path.name))
+
+
+def opened(load: Path, state: str) -> RocketMQStore | None:
+    """A store as it was kept, under the configuration that its test gave it; None where there was none yet."""
+    root, conf = load / state, load / f"{state}.conf"
+    if not (root / "commitlog").is_dir():
+        return None
+    text = (load / "broker.conf").read_text("utf-8")
+    for other in ("before", "after", "stopped"):
+        text = text.replace(f"{load / other}", str(root))
+    conf.write_text(text, "utf-8")
+    return open_store_at(str(root), broker_conf=str(conf))
+
+
+def files(root: Path) -> set[str]:
+    """Names of the files of log, queues and index."""
+    parts = ("commitlog", "consumequeue", "batchconsumequeue", "index")
+    return {str(path.relative_to(root)) for part in parts for path in (root / part).rglob("*") if path.is_file()}
+
+
+def foreseen(load: Path, said: dict[str, str], store: RocketMQStore) -> list[str]:
+    """What comes out otherwise than `recover` says."""
+    found = recover(store, RELEASE)
+    if said["loaded"] != "true" or said["thrown"] != "null":
+        return [] if not found.starts else [f"it did not load: {said}"]
+    if not found.starts:
+        return [f"it loaded: {found.error}"]
+    deleted, gone = {*found.deleted, *found.index_deleted}, files(load / "before") - files(load / "after")
+    wrong = [] if found.end == int(said["end"]) else [f"the log ends at {said['end']}, and not at {found.end}"]
+    return wrong if gone == deleted else [*wrong, f"deleted: {sorted(deleted)}, and it was {sorted(gone)}"]
+
+
+@pytest.mark.parametrize(("suite", "least"), SUITES)
+def test_each_load_of_the_tests_is_foreseen(suite: str, least: int, tmp_path: Path) -> None:
+    wrong, loads = list[str](), 0
+    for load in kept(suite, tmp_path):
+        said = dict(line.split("=", 1) for line in (load / "said").read_text("utf-8").splitlines())
+        for state in ("before", "stopped"):
+            if (store := opened(load, state)) is None:
+                continue
+            texts = foreseen(load, said, store) if state == "before" else []
+            loads += state == "before"
+            found = [f for f in Verification(store, VerifyOptions()).findings() if f.level is Severity.ERROR]
+            texts += [
+                f"{f.kind.id} in {f.file} at {f.offset}"
+                for f in found
+                if state == "stopped" and not said["test"].endswith(ON_PURPOSE)
+            ]
+            (room := tmp_path / f"plan-{load.name}").mkdir()
+            books = plan_repair(store, RepairOptions(), room).books
+            texts += [*books.problems, *([f"given up: {books.given_up}"] if books.given_up else [])]
+            wrong += [f"{load.name} {said['test']} {state}: {text}" for text in texts]
+            shutil.rmtree(room)
+    assert wrong == []
+    assert loads >= least
