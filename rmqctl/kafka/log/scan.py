@@ -100,6 +100,8 @@ def scan_inside(source: ByteSource, extent: Extent) -> Iterator[tuple[Block, lis
         searched = [(at, at + size) for at, size in bad] + [(gap.position, gap.position) for gap in block.gaps]
         for at, stop in sorted(searched):
             begin = max(at - _SHARED, end, 0)
+            shared = source.read_at(begin, max(at - begin, 0))
+            begin += len(shared.rstrip(b"\0"))  # other bytes would be no offset
             found = whole_in(source, Extent(extent.file, start=begin, stop=stop)) if begin < stop else ()
             if found:
                 inside.append(found)
