@@ -19,7 +19,7 @@ import pytest
 from crc32c import crc32c
 
 from commands import COMMANDS, cli
-from docs import manual, releases
+from docs import manual, matrix, releases
 from docs.make_site import seen
 from formats.catalogue import CATALOGUE
 from rmqctl.findings import all_kinds, pages_of
@@ -64,6 +64,13 @@ def test_page_on_releases(update_golden: bool) -> None:
     if update_golden:
         page.write_text(releases.page(), "utf-8")
     assert page.read_text("utf-8") == releases.page(), "type: pytest tests/test_docs.py --update-golden"
+
+
+def test_page_on_other_releases(update_golden: bool) -> None:
+    text = matrix.PAGE.read_text("utf-8")
+    if update_golden:
+        matrix.PAGE.write_text(matrix.page(text), "utf-8")
+    assert matrix.PAGE.read_text("utf-8") == matrix.page(text), "type: pytest tests/test_docs.py --update-golden"
 
 
 FORMATS = ROOT / "docs" / "formats"

@@ -1,8 +1,7 @@
 """Record what brokers of each release do with the stores of others: ``python -m tests.interop.record_matrix rocketmq``.
 
 Writes ``fixtures/interop/FAMILY.matrix.json.xz``, one cell a store, release and kind of settings: whether it started,
-why not, and what it had then. Cells of RocketMQ go from there to ``other-releases.json.xz``; of a queue that is in
-RocksDB alone and whose topic is not known nothing is recorded. ``test_other_releases.py`` of both families hold
+why not, and what it had then. Cells that are there already are kept. ``test_other_releases.py`` of both families hold
 `preflight` and the replay to them.
 """
 
@@ -22,6 +21,7 @@ from typing import Any
 from fixtures import golden
 from tests.interop.judge import class_path, java
 from tests.interop.kafka_node import Brokers, Node, format_directory
+from tests.interop.started_helpers import broker_settings
 
 INTO = golden.DIRECTORY.parent / "interop"
 RELEASES = {
@@ -29,32 +29,23 @@ RELEASES = {
     "kafka": ("2.8.2", "3.3.2", "3.9.2", "4.0.0", "4.3.1", "4.4.0"),
 }
 PATIENCE = 300
-PLAIN = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum",
-    "mappedFileSizeTimerLog", "mapperFileSizeBatchConsumeQueue", "messageDelayLevel")  # fmt: skip
-"""Settings that stay where all features are off: how long files are, and the levels of delay."""
 
 
-def conf(store: str, kind: str, release: str) -> dict[str, str]:
-    """Settings of the broker: ``own``, those that the store was written with, or ``plain``, without its features."""
-    found = golden.broker_conf(store)
-    if kind == "plain":
-        found = {name: value for name, value in found.items() if name in PLAIN}
-    if release.startswith("3."):  # that is how it spells them
-        found |= {name.replace("mappedF", "mapedF"): value for name, value in found.items() if "mappedF" in name}
-    found |= {name.replace("mapedF", "mappedF"): value for name, value in found.items() if name.startswith("mapedF")}
-    return found
+def recorded(family: str) -> list[dict[str, Any]]:
+    """The cells that were recorded, in order."""
+    file = INTO / f"{family}.matrix.json.xz"
+    return json.loads(lzma.decompress(file.read_bytes())) if file.exists() else []
 
 
-def _started_before(family: str) -> list[dict[str, Any]]:
-    """The cells of a run that was ended before all were there."""
-    file = Path(tempfile.gettempdir()) / f"matrix-{family}.jsonl"
-    return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+def _key(cell: Mapping[str, Any]) -> tuple[str, str, str]:
+    return cell["store"], cell["settings"], cell["release"]
 
 
 def _keep(family: str, found: list[dict[str, Any]], cell: dict[str, Any]) -> None:
+    """Add a cell, and write all: a run may be ended at any time."""
     found.append(cell)
-    with (Path(tempfile.gettempdir()) / f"matrix-{family}.jsonl").open("a", encoding="utf-8") as kept:
-        kept.write(json.dumps(cell) + "\n")
+    with lzma.open(INTO / f"{family}.matrix.json.xz", "wt", encoding="utf-8", preset=9) as packed:
+        packed.write(json.dumps(sorted(found, key=_key), separators=(",", ":"), sort_keys=True))
     print(*(cell.get(key) for key in ("store", "settings", "release", "starts", "error")), file=sys.stderr, flush=True)
 
 
@@ -68,26 +59,26 @@ def cells() -> Iterator[tuple[str, str, str]]:
             yield store, "plain", release
 
 
-def rocketmq(work: Path) -> list[dict[str, Any]]:
+def rocketmq(work: Path) -> None:
     """Start a broker of each release on a copy of each store."""
-    found = _started_before("rocketmq")
-    for number, (store, kind, release) in enumerate(cells()):
-        if number < len(found):
+    found = recorded("rocketmq")
+    done = {_key(cell) for cell in found}
+    for store, kind, release in cells():
+        if (store, kind, release) in done:
             continue
-        room = work / str(number)
+        room = work / f"{store}-{kind}-{release}"
         root = golden.unpack(store, room)
-        given = conf(store, kind, release)
+        given = broker_settings(store, kind, release)
         if paths := golden.manifest(store).get("storeConfig", {}).get("storePathCommitLog"):
             given["storePathCommitLog"] = paths.replace("<root>", str(root))
         words = [f"{name}={value}" for name, value in given.items()]
         command = java(class_path(release, work, "StartedBroker"), room / "home", "StartedBroker", root, *words)
-        done = subprocess.run(command, check=False, capture_output=True, timeout=PATIENCE, cwd=room)
-        answer = json.loads(done.stdout.splitlines()[-1])
+        ended = subprocess.run(command, check=False, capture_output=True, timeout=PATIENCE, cwd=room)
+        answer = json.loads(ended.stdout.splitlines()[-1])
         for timed in ("milliseconds", "processor"):
             answer.pop(timed, None)
         _keep("rocketmq", found, {"store": store, "release": release, "settings": kind, **answer})
         shutil.rmtree(room, ignore_errors=True)
-    return found
 
 
 LEVELS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -138,20 +129,20 @@ def make_levels(work: Path) -> None:
         archive.add(room, room.name)
 
 
-def kafka(work: Path) -> list[dict[str, Any]]:
+def kafka(work: Path) -> None:
     """Start a broker of each release on a copy of each log directory."""
     if not LEVEL_STORES.exists():
         make_levels(work)
     stores = {name: golden.pristine(name) for name in (*golden.KAFKA_NAMES, *golden.KAFKA_UNPRINTED)}
     levels = golden.extract(LEVEL_STORES, work / "unpacked")
     stores |= {path.name: path for path in sorted(levels.iterdir())}
-    found = _started_before("kafka")
-    done = {(cell["release"], cell["store"]) for cell in found}
+    found = recorded("kafka")
+    done = {_key(cell) for cell in found}
     for release in RELEASES["kafka"]:
         with Brokers(release, work, **KEEP) as brokers:
             for store, pristine in stores.items():
                 is_zookeeper = not (pristine / "__cluster_metadata-0").exists()
-                if (is_zookeeper and release < "4") or (release, store) in done:
+                if (is_zookeeper and release < "4") or (store, "own", release) in done:
                     continue
                 logs = work / f"{release}-{store}"
                 golden.copy_tree(pristine, logs)
@@ -159,7 +150,6 @@ def kafka(work: Path) -> list[dict[str, Any]]:
                     "kafka", found, {"store": store, "release": release, "settings": "own", **_started(brokers, logs)}
                 )
                 shutil.rmtree(logs, ignore_errors=True)
-    return found
 
 
 def _started(brokers: Brokers, logs: Path) -> dict[str, Any]:
@@ -183,9 +173,7 @@ def _why(log: str) -> str:
 def main(family: str) -> None:
     """Record a family."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
-        found = {"rocketmq": rocketmq, "kafka": kafka}[family](Path(work))
-    with lzma.open(INTO / f"{family}.matrix.json.xz", "wt", encoding="utf-8", preset=9) as packed:
-        packed.write(json.dumps(found, separators=(",", ":"), sort_keys=True))
+        {"rocketmq": rocketmq, "kafka": kafka}[family](Path(work))
 
 
 if __name__ == "__main__":
