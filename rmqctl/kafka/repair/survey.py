@@ -295,10 +295,32 @@ class Survey:
             following = next((one.base for one in self.files[int(own[first]) + 1 :]), -1)
             if end == file.size and last[final] + 1 == following:
                 continue
+            if (before is None or after is None) and self._is_indexed(first, beyond):
+                continue
             run = list(self.batches(np.arange(first, beyond)))
             beside = [self.batch(row) for row in (first - 1, beyond) if 0 <= row < len(self)]
             if any(self._is_brought(run, before, after, other) for other in others if not self._is_in(other, beside)):
                 yield from range(first, beyond)
+
+    def _is_indexed(self, first: int, beyond: int) -> bool:
+        """Whether the offset index of the log leads to batches of one segment, and to nothing else between them.
+
+        Such a run is the log's own, and no other partition is read for it. What came with whole bytes of a partition
+        that is laid out alike has it, too, and is cut off on both sides then.
+        """
+        file = self.files[int(self.columns["segment"][first])]
+        segment = next(one for one in self.partition.segments if one.log is file)
+        if segment.offset_index is None:
+            return False
+        with closing(segment.offset_index.open()) as source:
+            found = read_offset_index(source)
+        low, high = (int(self.columns["position"][row]) for row in (first, beyond - 1))
+        counts = (found.positions >= low) & (found.positions <= high)
+        positions, offsets = found.positions[counts], found.offsets(segment.base)[counts]
+        at = first + np.searchsorted(self.columns["position"][first:beyond], positions)
+        leads = self.columns["position"][at] == positions
+        leads &= (self.columns["base_offset"][at] <= offsets) & (offsets <= self.columns["last_offset"][at])
+        return bool(len(positions) and leads.all())
 
     def _is_in(self, other: Partition, batches: Sequence[Batch]) -> bool:
         """Whether a partition has one of some batches, too: then it may be written as this one is."""

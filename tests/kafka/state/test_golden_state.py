@@ -154,10 +154,10 @@ def test_share_groups(golden_name: str, logs: Logs) -> None:
 
 def test_the_lag_of_a_share_group_leaves_out_what_is_done() -> None:
     """Updates are laid over what a snapshot says; a count by the broker itself is believed."""
-    snapshot = {"startOffset": 10, "leaderEpoch": 1, "writeTimestamp": 5}
+    snapshot = {"snapshotEpoch": 0, "startOffset": 10, "leaderEpoch": 1, "writeTimestamp": 5}
     state = _share_state(0, snapshot | {"stateBatches": _states((10, 19, 0), (20, 29, 2))}, None)
     assert (state.start_offset, state.done) == (10, 10)
-    update = {"startOffset": -1, "leaderEpoch": 1}
+    update = {"snapshotEpoch": 0, "startOffset": -1, "leaderEpoch": 1}
     state = _share_state(1, update | {"stateBatches": _states((12, 21, 4), (25, 25, 0))}, state)
     assert state.batches == ((10, 11, 0), (12, 21, 4), (22, 24, 2), (25, 25, 0), (26, 29, 2))
     assert (state.start_offset, state.done) == (10, 17)

@@ -59,7 +59,7 @@ def test_it_is_the_answer_of_recover(release: str, variant: dict[str, Any], tmp_
         start = _start(root, Release.parse(release), size)
         assert start.row is not None
         assert start.row == {
-            **{key: value for key, value in document(wanted).items() if key != "partitions"},
+            **{key: value for key, value in document(wanted, ()).items() if key != "partitions"},
             "stray": [one.key for one in wanted.hidden],
         }
         assert bool(start.harm) == (not wanted.is_harmless)
@@ -68,7 +68,7 @@ def test_it_is_the_answer_of_recover(release: str, variant: dict[str, Any], tmp_
 def test_partitions_come_out_alike_whether_their_logs_are_known_or_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that a replay does to a partition, not only what it loses."""
     root = golden.pristine("4.3.1-crash")
-    wanted = document(recover(_replicas(root), Release(4, 3, 1)))
+    wanted = document(recover(_replicas(root), Release(4, 3, 1)), ())
     found = list[Recovery]()
     from rmqctl.kafka.verbs import checking
 
@@ -80,7 +80,7 @@ def test_partitions_come_out_alike_whether_their_logs_are_known_or_read(monkeypa
 
     monkeypatch.setattr(checking, "recover", noted)
     assert _start(root, Release(4, 3, 1), 700).harm == ""
-    assert document(found[0]) == wanted
+    assert document(found[0], ()) == wanted
 
 
 def test_lost_metadata_is_no_all_clear(rmqctl: Rmqctl, tmp_path: Path) -> None:
