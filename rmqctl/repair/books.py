@@ -26,6 +26,7 @@ from rmqctl.files.tree import Tree
 from rmqctl.repair.changes import PlannedFile, named, planned_files
 from rmqctl.repair.edited_file import Overlay
 from rmqctl.repair.edits import STORE, Plan, Step
+from rmqctl.text import number_of
 
 _NUMBER = re.compile(r"[/-]\d+$")
 """What follows the topic in the name of a queue or a partition."""
@@ -200,10 +201,12 @@ class Books:
     def sentence(self) -> str:
         """Return the one line of a table."""
         parts = [f"{self.whole_before:,} whole before", f"{self.kept:,} kept"]
-        named_counts = ("moved", "garbage", "given_up", "placeholders", "healed")
-        parts += [f"{count:,} {n.replace('_', ' ')}" for n in named_counts if (count := getattr(self, n))]
+        named_counts = {"moved": self.moved, "garbage": self.garbage, "given up": self.given_up}
+        parts += [f"{count:,} {name}" for name, count in named_counts.items() if count]
+        parts += [number_of(self.placeholders, "placeholder")] if self.placeholders else []
+        parts += [f"{self.healed:,} healed"] if self.healed else []
         changed = len(self.transactions_changed)
-        parts += [f"{changed:,} transactions changed"] if changed else []
+        parts += [f"{number_of(changed, 'transaction')} changed"] if changed else []
         if not self.whole_before:
             parts[:2] = ["none lies in what changes"]
         end = "the books balance" if self.balances else f"the books do not balance: {named(self.problems)}"

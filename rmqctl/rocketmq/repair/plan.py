@@ -267,7 +267,7 @@ class _Planner(Planner[RocketMQStore]):
     way: Way
     _undispatched: list[Finding] = field(default_factory=list, init=False)
     _seen: LogDamage | None = field(default=None, init=False)
-    _records: tuple[int, int] | None = field(default=None, init=False)
+    _whole: tuple[int, int] | None = field(default=None, init=False)
     _recovery: Recovery | None = field(default=None, init=False)
     _unreadable: OSError | None = field(default=None, init=False)
 
@@ -292,7 +292,7 @@ class _Planner(Planner[RocketMQStore]):
         store = self.store
         verification = Verification(store, VerifyOptions(processes=self.options.processes), witness=DamageWitness)
         found = list(verification.findings())
-        self._records = self._records or (verification.records, verification.log.away)
+        self._whole = self._whole or (verification.log.whole, verification.log.at_home)
         self._undispatched = [f for f in found if f.kind is QUEUE_UNDISPATCHED]
         self._seen = seen(store, verification)
         return found
@@ -312,15 +312,15 @@ class _Planner(Planner[RocketMQStore]):
         return refusal, None
 
     def judge(self, repair: Repair) -> tuple[Plan, Books]:
-        records, away = self._records or (0, 0)
+        whole, at_home = self._whole or (0, 0)
         if not repair.plan.steps:
-            return repair.plan, Books(records)
+            return repair.plan, Books(whole)
         replica = self.options.replica
         books = books_of(
             self.below,
             repair.plan,
             repair.before,
-            whole_before=records - away,
+            whole_before=at_home,
             replicas=[replica] if replica is not None else [],
             start=self._recovery,
             accepts=None if self.options.body_damage is BodyDamage.ACCEPT else len(self.options.accept),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -59,11 +59,13 @@ class LogPartial:
         misplaced: records whose topic, queue offset or own offset is wrong: their unit lies elsewhere.
         v2, empty: file, position and physical offset of the first V2 record, and of the first message without a body.
         unflagged: zlib bodies that do not say so; compressing: topics with zlib bodies that do.
-        away: of the records those that do not lie where they say, by the name of their file.
+        whole: of the records those whose body has its CRC, where it was computed; at_home: of these, those that lie
+            where they say, by the name of their file.
     """
 
     records: int = 0
-    away: int = 0
+    whole: int = 0
+    at_home: int = 0
     messages: int = 0
     bytes: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
@@ -113,7 +115,7 @@ class LogChecker:
         findings += [*_sizes(block, self.max_message), *_ports(block)]
         if self.bodies:
             findings += [*_body_crc(block), *self._compression(block), *_properties(block, found.properties)]
-        self._note(block)
+        self._note(block, {f.physical_offset for f in findings if f.kind is LOG_BODY_CRC})
         self._note_damage(found, findings)
         breaks = self._continuity.block(found, self.partial.damaged)
         self._note_damage(found, breaks)
@@ -142,12 +144,16 @@ class LogChecker:
                 findings.append(topic_finding(block, row, text))
         return findings
 
-    def _note(self, block: Block) -> None:
+    def _note(self, block: Block, broken: Collection[int | None]) -> None:
+        """Count a block, in which the records at some physical offsets have broken bodies."""
         partial = self.partial
         partial.records += len(block)
         name = block.file.rpartition("/")[2]
         is_misnamed = not is_offset(name) or int(name) != block.base
-        partial.away += len(block) if is_misnamed else int(np.count_nonzero(block["physical_offset"] != block.physical))
+        whole = ~np.isin(block.physical, np.array([at for at in broken if at is not None], np.int64))
+        partial.whole += int(np.count_nonzero(whole))
+        if not is_misnamed:
+            partial.at_home += int(np.count_nonzero(whole & (block["physical_offset"] == block.physical)))
         partial.messages += int(messages_in(block).sum())
         partial.bytes += int(block.total_size.sum())
         partial.end = int(block.physical[-1] + block.total_size[-1])
@@ -274,14 +280,14 @@ class LogJoin:
 
     Attributes:
         records, messages: in all splits; those of inner batches count one by one as messages.
-        away: of the records those that do not lie where they say, by the names of their files.
+        whole, at_home: as of :class:`LogPartial`.
         end: physical offset after the last record; None without one.
         damaged: physical ranges that cannot be trusted, ascending, missing files among them.
         misplaced: as of :class:`LogPartial`.
     """
 
     def __init__(self) -> None:
-        self.records = self.messages = self.away = 0
+        self.records = self.messages = self.whole = self.at_home = 0
         self.end: int | None = None
         self.damaged: list[tuple[int, int]] = []
         self.misplaced: list[int] = []
@@ -314,7 +320,8 @@ class LogJoin:
             self._unflagged.setdefault(topic, Unflagged()).add(bodies)
         self._compressing |= partial.compressing
         self.records += partial.records
-        self.away += partial.away
+        self.whole += partial.whole
+        self.at_home += partial.at_home
         self.messages += partial.messages
         self.misplaced += partial.misplaced
         self.end = self.end if partial.end is None else partial.end
