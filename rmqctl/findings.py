@@ -43,6 +43,7 @@ class FindingKind:
         fixed_in: release in which a known bug that causes it was fixed, or "".
         see: issue numbers and sections of ``docs/formats`` ("spec 2.5"), or "".
         page: that of the emergency guide which fits (``emergency/disk-full``), or "".
+        by_hand: `repair` has no step for it, but with another copy of the store.
     """
 
     id: str
@@ -53,6 +54,7 @@ class FindingKind:
     fixed_in: str = ""
     see: str = ""
     page: str = ""
+    by_hand: bool = False
 
 
 _FACTS = (
@@ -134,13 +136,15 @@ class Finding:
         return row
 
 
-def declare(kind_id: str, severity: Severity, meaning: str, remedy: str, **more: str) -> FindingKind:
+def declare(
+    kind_id: str, severity: Severity, meaning: str, remedy: str, *, by_hand: bool = False, **more: str
+) -> FindingKind:
     """Make a kind and add it to the table; ``more`` are the further attributes of :class:`FindingKind`.
 
     Raises:
         ValueError: the id is taken, or not of the form ``area.kebab-name``.
     """
-    kind = FindingKind(kind_id, severity, meaning, remedy, **more)
+    kind = FindingKind(kind_id, severity, meaning, remedy, by_hand=by_hand, **more)
     register(kind)
     return kind
 

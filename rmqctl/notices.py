@@ -24,6 +24,8 @@ CUT = "Here "
 """How the line begins that says where a start of the broker cuts: it stands for what brokers do in general."""
 CAUSE = "Cause: "
 """How the line begins that says what did it."""
+EXPLAIN = "rmqctl explain"
+"""What is typed next where `repair` has no step."""
 SAME_CAUSE = "From the same cause: "
 """How the line begins that names findings which follow."""
 _OF_ROCKETMQ = {"physical_offset", "queue_id"}
@@ -157,7 +159,8 @@ def _notice(alike: Alike, command: str, judge: Judge, folded: Iterable[Alike] = 
         lines.append(start)
     lines.append(kind.remedy)
     is_left = not command or kind.remedy.startswith(("Nothing", "None"))
-    return Notice(row["severity"], row["id"], about, lines, "" if is_left else f"{command} --only {row['id']}")
+    told = f"{EXPLAIN} {row['id']}" if kind.by_hand else f"{command} --only {row['id']}"
+    return Notice(row["severity"], row["id"], about, lines, "" if is_left else told)
 
 
 def _by_topic(destroyed: Iterable[Row]) -> Counter[str]:

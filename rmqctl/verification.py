@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import RmqctlError
-from rmqctl.findings import HEADER, Finding, Severity
-from rmqctl.notices import CUT, Alike, destroyed_by_kind, finding_notices, typed
+from rmqctl.findings import HEADER, Finding, FindingKind, Severity
+from rmqctl.notices import CUT, EXPLAIN, Alike, destroyed_by_kind, finding_notices, typed
 from rmqctl.text import listed, number_of
 
 FINDING_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
@@ -99,10 +99,13 @@ def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> An
         notes: also what is normal but worth knowing.
     """
     start, lost = ForeseenStart(), dict[str, list[Row]]()
+    wrong: dict[str, FindingKind] = {}
 
     def rows() -> Iterator[Row]:
         nonlocal start, lost
         for finding in checked.findings():
+            if finding.level is not Severity.NOTE:
+                wrong[finding.kind.id] = finding.kind
             if notes or finding.level is not Severity.NOTE:
                 yield finding.row()
         start, lost = checked.start(), destroyed_by_kind(checked.summary())
@@ -125,7 +128,9 @@ def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> An
         yield Section(lines=[f"start: {start.harm}"] if start.harm else [], folds=True)
         yield Section(lines=[_sentence(checked.summary(), start, checked.counted)], folds=True)
         if answer.is_no and repair:
-            yield Section(lines=[f"Next: {repair}   (shows the plan, writes nothing)"])
+            by_hand = bool(wrong) and all(kind.by_hand for kind in wrong.values())
+            then = f"{EXPLAIN} {next(iter(wrong))}" if by_hand else f"{repair}   (shows the plan, writes nothing)"
+            yield Section(lines=[f"Next: {then}"])
 
     answer.rows, answer.document, answer.sections = rows(), document, sections
     answer.columns, answer.header = FINDING_COLUMNS, HEADER

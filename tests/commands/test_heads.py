@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fixtures import golden
+from rmqctl.findings import all_kinds
 from tests.conftest import Rmqctl
 
 
@@ -66,3 +69,33 @@ def test_heads(name: str, change: Callable[[Path], object], head: str, rmqctl: R
     change(root)
     lines = rmqctl("verify", root).stdout.splitlines()
     assert head in [line for line in lines if line.startswith(("error", "warning", "note"))]
+
+
+def test_what_repair_has_no_step_for_is_explained(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    shutil.move(root / "__cluster_metadata-0", tmp_path / "kept")
+    shown = rmqctl("verify", root).stdout.splitlines()
+    assert "  rmqctl explain metadata.missing-log" in shown
+    assert shown[-1] == "Next: rmqctl explain metadata.missing-log"
+    _zero("plain-none-0/00000000000000000000.log", 40, 50)(root)
+    assert rmqctl("verify", root).stdout.splitlines()[-1].startswith("Next: rmqctl repair ")
+
+
+@pytest.mark.parametrize("name", ["4.3.1-clean", "5.5.0-clean"])
+def test_repair_has_no_step_for_what_is_mended_by_hand(name: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """All of what one store can have of it at once."""
+    root = golden.unpack(name, tmp_path)
+    if name.startswith("4"):
+        for file in (root / "plain-none-0").glob("*.log"):
+            file.unlink()
+        properties = root / "meta.properties"
+        properties.write_text(properties.read_text().replace("node.id=1", "node.id=7"))
+        ids = {"directory.lost-log", "directory.node-id"}
+    else:
+        for file in (root / "config").glob("consumerOffset.json*"):
+            file.unlink()
+        ids = {"config.no-offsets"}
+    rows = [json.loads(line) for line in rmqctl("verify", root, "-o", "jsonl").stdout.splitlines()]
+    assert {row["id"] for row in rows if row.get("severity") in {"error", "warning"}} == ids
+    assert all(kind.by_hand for kind in all_kinds() if kind.id in ids)
+    assert json.loads(rmqctl("repair", root, "-o", "json").stdout)["steps"] == []

@@ -65,6 +65,7 @@ DIRECTORY_NODE = declare(
     "to -stray (from 3.7 on).",
     see="spec 1.1, 1.4",
     page="emergency/does-not-start",
+    by_hand=True,
 )
 DIRECTORY_FOREIGN = declare(
     "directory.foreign-directory",
@@ -155,19 +156,21 @@ DIRECTORY_LOST_LOG = declare(
     "directory.lost-log",
     _E,
     "A partition had records here, and no segment of it is left.",
-    "Restore it from a replica before a broker is started.",
+    "Restore it from a replica before a broker is started: `rmqctl repair --from REPLICA`.",
     broker="Begins an empty log at offset 0; a follower fetches the records again, an only replica has lost them.",
     see="spec 13.4",
     page="emergency/file-deleted",
+    by_hand=True,
 )
 DIRECTORY_LOST = declare(
     "directory.lost-partition",
     _E,
     "A checkpoint names records of a partition that the metadata gives to this node, and its directory is gone.",
-    "Restore it from a replica before a broker is started.",
+    "Restore it from a replica before a broker is started: `rmqctl repair --from REPLICA`.",
     broker="Makes an empty directory; a follower fetches the records again, an only replica has lost them.",
     see="spec 1.2, 10.4",
     page="emergency/file-deleted",
+    by_hand=True,
 )
 DIRECTORY_DOUBLE = declare(
     "directory.double",
@@ -177,6 +180,7 @@ DIRECTORY_DOUBLE = declare(
     broker="Does not start.",
     see="spec 1.4",
     page="emergency/does-not-start",
+    by_hand=True,
 )
 QUORUM_STATE = _declare_metadata(
     "metadata.quorum-state",
@@ -211,6 +215,7 @@ METADATA_LOG = _declare_metadata(
     broker="One that is its own only controller begins an empty metadata log, knows no topic, and renames all partitions "
     "to -stray (from 3.7 on); others fetch it.",
     see="spec 1.4, 10.4",
+    by_hand=True,
 )
 DIFF_PARTITION = declare_difference(
     "diff.partition",

@@ -151,6 +151,7 @@ BATCH_FUTURE = _declare(
     "this segment and those after it are never deleted.",
     broker="Serves them. Retention by time ends at the segment, and lookups by time lead to it.",
     see="KAFKA-6482",
+    by_hand=True,
 )
 BATCH_LEADER_EPOCH = _declare(
     "batch.leader-epoch",

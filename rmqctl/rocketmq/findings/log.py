@@ -86,6 +86,7 @@ LOG_FUTURE = _declare(
     "Nothing on the disk: put the clock right. Lookups by time are wrong for these records.",
     broker="Serves them. A delayed message waits for a time that never comes.",
     see="spec 2.1",
+    by_hand=True,
 )
 LOG_BLANK = _declare(
     "log.blank",
@@ -176,6 +177,7 @@ LOG_SIZE = _declare(
     "The record is larger than a broker with default settings accepts (maxMessageSize 4 MiB plus 64 KiB).",
     "Fine if maxMessageSize was raised; give --broker-conf to say so.",
     see="spec 2.8, 14.30",
+    by_hand=True,
 )
 LOG_PORT = _declare(
     "log.port",
@@ -207,4 +209,5 @@ LOG_DLEDGER_ENTRY = _declare(
     "A DLedger entry header does not fit its place: index, position or size is not what the chain demands.",
     "Restore the range from another member of the group.",
     see="spec 2.14",
+    by_hand=True,
 )

@@ -98,6 +98,7 @@ CONFIG_NO_OFFSETS = _declare_lost(
     "Take the file from a backup, or set the positions with `rmqctl offsets set`; a broker that starts writes an empty one.",
     broker="Lets each group begin where a new one begins, as its client's ConsumeFromWhere says (by default at the end), and in queues that begin at 0 and are still in memory at 0.",
     see="spec 9.1",
+    by_hand=True,
 )
 CONFIG_FALLBACK = _declare_lost(
     "config.fallback",
