@@ -15,6 +15,8 @@ A pattern is ``/mnt/*/store`` or ``s3://backup/2026-11-*/broker-*``; an inventor
     host = "10.0.0.1"
     replica_of = "broker-b"
     own_disk = true               # Spark: the path is on a disk of the host; only executors there open it
+
+Above the tables ``cluster``, ``family``, ``release`` and ``broker_conf`` are those of each store that has no other.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from rmqctl.store import Store
 _WILD = frozenset("*?[")
 _FACTS = ("role", "host", "replica_of")
 _OWN_DISK = "own_disk"
-_KEYS = ("path", "name", "cluster", "family", "release", "broker_conf", "commit_log", *_FACTS, _OWN_DISK)
+_SHARED = ("cluster", "family", "release", "broker_conf")
+_KEYS = ("path", "name", *_SHARED, "commit_log", *_FACTS, _OWN_DISK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +164,12 @@ def _inventory(path: Path) -> Iterator[Member]:
     stores = document.get("store")
     if not isinstance(stores, list) or not stores or not all(isinstance(store, dict) for store in stores):
         raise WrongUsage("PATH", f"@{path} has no table [[store]]; each needs a path.")
+    shared = {key: value for key, value in document.items() if key != "store"}
+    for key in shared:
+        if key not in _SHARED:
+            raise WrongUsage("PATH", f"@{path} has the key {key!r} above its stores; known: {', '.join(_SHARED)}.")
     for number, store in enumerate(stores, 1):
-        yield _listed(store, path, f"store {number} of @{path}")
+        yield _listed(shared | store, path, f"store {number} of @{path}")
 
 
 def _listed(store: Mapping[str, Any], inventory: Path, where: str) -> Member:

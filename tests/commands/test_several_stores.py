@@ -170,6 +170,14 @@ def test_a_volume_of_another_cluster_is_named(rmqctl: Run, stores: Path) -> None
     assert rmqctl("doctor", "k1,k2").exit_code == 1
 
 
+def test_what_stands_above_the_stores_of_an_inventory_is_of_each_that_has_no_other(rmqctl: Run, stores: Path) -> None:
+    Path("fleet.toml").write_text(
+        'cluster = "lab"\n[[store]]\npath = "one/store"\n[[store]]\npath = "two/store"\ncluster = "own"\n', "utf-8"
+    )
+    found = rows(rmqctl("info", "@fleet.toml", "-o", "jsonl"))
+    assert [row["cluster"] for row in found if "store" in row] == ["lab", "own"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -178,6 +186,7 @@ def test_a_volume_of_another_cluster_is_named(rmqctl: Run, stores: Path) -> None
         (["verify", "@bad.toml"], "is no inventory in TOML"),
         (["verify", "@empty.toml"], "has no table [[store]]"),
         (["verify", "@typo.toml"], "has the key 'pth'"),
+        (["verify", "@above.toml"], "has the key 'clustr' above its stores"),
         (["verify", "@disk.toml"], "true needs a host"),
         (["rebuild", "one/store", "two/store", "--topic", "Orders"], "compared with their logs"),
         (["recover", "one/store", "two/store", "--apply"], "one line a store"),
@@ -189,6 +198,7 @@ def test_what_cannot_be_asked_is_one_sentence(rmqctl: Run, stores: Path, argumen
     Path("bad.toml").write_text("[[store", "utf-8")
     Path("empty.toml").write_text("x = 1", "utf-8")
     Path("disk.toml").write_text('[[store]]\npath = "one/store"\nown_disk = true\n', "utf-8")
+    Path("above.toml").write_text('clustr = "lab"\n[[store]]\npath = "one/store"\n', "utf-8")
     Path("typo.toml").write_text('[[store]]\npth = "one/store"\n', "utf-8")
     result = rmqctl(*arguments)
     assert result.exit_code in {2, 10, 11}

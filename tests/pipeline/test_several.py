@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from pyarrow.dataset import dataset
 
 import rmqctl as library
 from fixtures import golden
@@ -356,8 +356,10 @@ def test_an_export_of_several_stores_is_the_same_on_spark(
 ) -> None:
     inventory = tmp_path / "fleet.toml"
     inventory.write_text(
-        'cluster = "lab"\n'
-        + "".join(f'[[store]]\npath = "{golden.pristine(name)}"\nname = "s{n}"\n' for n, name in enumerate(names))
+        "".join(
+            f'[[store]]\npath = "{golden.pristine(name)}"\nname = "s{n}"\ncluster = "lab"\n'
+            for n, name in enumerate(names)
+        )
         + f'[[store]]\npath = "{tmp_path}/gone"\nname = "gone"\n',
         "utf-8",
     )
@@ -376,7 +378,8 @@ def test_an_export_of_several_stores_is_the_same_on_spark(
     assert local["rows"] > 0
     places = ["cluster", "store", "topic", *(["physical_offset"] if names == ROCKETMQ else ["partition", "offset"])]
     found = [
-        pq.read_table(tmp_path / engine / "data").sort_by([(name, "ascending") for name in places]) for engine in done
+        dataset(tmp_path / engine / "data", partitioning="hive").to_table().sort_by([(n, "ascending") for n in places])
+        for engine in done
     ]
     assert found[1].equals(found[0])
     assert set(found[0].column("store").to_pylist()) == {f"s{n}" for n in range(len(names))}
