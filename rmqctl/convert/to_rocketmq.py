@@ -30,7 +30,7 @@ from rmqctl.kafka.log.records import records_of
 from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.state.internal_topics import group_offsets
-from rmqctl.kafka.state.partition_state import PartitionLog, Spans
+from rmqctl.kafka.state.partition_state import PartitionLog, Spans, listed_as_aborted
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.repair.copied import balance_copy
 from rmqctl.rocketmq.engine.config import StoreConfig
@@ -59,6 +59,7 @@ class _Source:
 
     Attributes:
         start: the log start offset.
+        aborted: the transactions that readers of committed records pass over.
         kept: offsets of the messages of a queue that is numbered again.
     """
 
@@ -66,6 +67,7 @@ class _Source:
     queue: ConvertedQueue
     replay: ProducerReplay
     start: int
+    aborted: Spans
     kept: array[int] = field(default_factory=lambda: array("q"))
 
     @property
@@ -76,7 +78,7 @@ class _Source:
     @property
     def decided(self) -> Decided:
         """What consumers of committed records get of it."""
-        return Decided(self.start, self.stable, Spans(self.replay.aborted))
+        return Decided(self.start, self.stable, self.aborted)
 
     def place_of(self, offset: int) -> int:
         """Where a consumer that is at an offset of the partition goes on in a queue that is numbered again."""
@@ -153,7 +155,7 @@ def _sources(replicas: Replicas, result: Conversion, config: StoreConfig, advanc
         start = max(log.checkpoints.offset(FileKind.LOG_STARTS, log.partition) or 0, _first_base(log))
         queue.end = max(queue.end, start)
         result.queues.append(queue)
-        yield _Source(log, queue, replay, start)
+        yield _Source(log, queue, replay, start, Spans([*replay.aborted, *listed_as_aborted(log)]))
 
 
 def _first_base(log: PartitionLog) -> int:
@@ -183,7 +185,7 @@ def _blocks(log: PartitionLog, window: int, found: list[Finding] | None = None) 
 
 def _records(source: _Source, window: int, result: Conversion) -> Iterator[Record]:
     """Yield what a consumer of committed records gets, in order of offsets; each offset once."""
-    queue, aborted = source.queue, Spans(source.replay.aborted)
+    queue, aborted = source.queue, source.aborted
     following = source.start
     for block in _blocks(source.log, window):
         keep = block.crc_ok & (block.magic <= 2) & ~block.flag(Attributes.CONTROL)

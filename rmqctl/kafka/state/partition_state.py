@@ -216,7 +216,7 @@ class PartitionState:
         Those that the batches show, and what the transaction indexes list besides, marker or not: readers take a list
         of aborted transactions from there, and ask for nothing else (``LogSegment.collectAbortedTxns``).
         """
-        listed = (entry for entry in _listed(self._log) if self._log.is_whole or entry.last_offset < self._log.end)
+        listed = (one for one in listed_as_aborted(self._log) if self._log.is_whole or one.last_offset < self._log.end)
         return Spans([*self.producers.aborted, *listed])
 
     @cached_property
@@ -390,7 +390,7 @@ def _snapshots_loaded(log: PartitionLog) -> Iterator[tuple[int, ProducerSnapshot
                     break
 
 
-def _listed(log: PartitionLog) -> Iterator[EndedTransaction]:
+def listed_as_aborted(log: PartitionLog) -> Iterator[EndedTransaction]:
     """Yield the entries of the transaction indexes that stay as they are when a broker starts."""
     for segment in log.served:
         if segment.txn_index is None or segment.base in log.loaded.recovered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
 from rmqctl.kafka.state.partition_state import PartitionLog, Spans
 from rmqctl.kafka.store import KafkaStore
 from rmqctl.opening import open_store
+from tests.conftest import Rmqctl
 from tests.kafka.state.listed_aborts_helpers import CASES, PARTITION, STORE, listed
 
 
@@ -34,6 +36,14 @@ def test_what_an_index_lists_is_passed_over(case: str, tmp_path: Path) -> None:
     (_, first, *_, last) = offset_rows(log, OffsetQuestion(min(CASES[case]), 1, read_committed=True, explain=True))
     assert first["offset"] not in CASES[case]
     assert "aborted" in last["what"] or "aborted" in str(last)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_convert_leaves_out_what_readers_pass_over(case: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = listed(case, tmp_path)
+    made = rmqctl("convert", root, tmp_path / "store", "--small", "-o", "jsonl").stdout.splitlines()
+    queue = next(row for row in map(json.loads, made) if (row.get("topic"), row.get("queue_id")) == ("txn-a", 0))
+    assert queue["messages"] == len(committed(log_of(root)))
 
 
 def test_an_index_that_a_start_makes_again_lists_nothing(tmp_path: Path) -> None:
