@@ -457,10 +457,21 @@ class _QueueAgainstClaims:
                 kinds_of.append((row, QUEUE_REPEAT))
             elif row in repeats and number[row] - self.claim.high <= self.context.most_destroyed(physical):
                 continue  # how rebuild keeps the numbers of destroyed messages from being given again
+            elif number[row] > self.claim.high and self._is_judged_later(int(number[row])):
+                continue
             else:
                 inside = number[row] <= self.claim.high
                 kinds_of.append((row, QUEUE_UNIT_MISMATCH if inside else QUEUE_STALE_TAIL))
         yield from _runs(kinds_of)
+
+    def _is_judged_later(self, number: int) -> bool:
+        """Whether the record of a unit can only lie after the part of the log that is looked at: the unit in front of
+        it leads there.
+        """
+        if not isinstance(self.queue, QueueWindow) or self.queue.window.is_last or not number:
+            return False
+        before = self.queue.unit_at((number - 1) * _SIZE)
+        return before is not None and int(before["physical_offset"][0]) >= self.queue.window.end
 
     def _repeats(self, units: Units, rows: Ints, number: Ints) -> set[int]:
         """Which of the rows repeat a unit beside them that is none of the rows, in the next or last file, too."""
