@@ -109,6 +109,7 @@ def _look(store: Store, answer: Answer, checked: Answer | None) -> dict[str, Any
 def _findings(checked: Answer) -> tuple[Row | None, int, Counter[str], list[Notice]]:
     """Return the first of the worst findings, how many have its id, how many there are by severity, and notices."""
     counts, ids, worst = Counter[str](), Counter[str](), dict[str, Row]()
+    lost = dict[str, list[Row]]()
 
     def rows() -> Iterator[Row]:
         for row in checked:
@@ -118,10 +119,11 @@ def _findings(checked: Answer) -> tuple[Row | None, int, Counter[str], list[Noti
             ids[row["id"]] += 1
             worst.setdefault(row["severity"], row)
             yield row
+        if checked.summary is not None:
+            lost.update(destroyed_by_kind(checked.summary()))
 
     def judge(alike: Alike) -> tuple[Sequence[Row], str]:
-        summary = checked.summary() if checked.summary is not None else {}
-        return destroyed_by_kind(summary).get(alike.first[0]["id"], ()), ""
+        return lost.get(alike.first[0]["id"], ()), ""
 
     notices = list(finding_notices(rows(), "", judge=judge))
     first = worst.get("error", worst.get("warning"))

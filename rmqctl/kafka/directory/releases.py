@@ -146,12 +146,10 @@ def evidence(
     states = {partition.state for partition in directory.partitions}
     if DirectoryState.STRAY in states:
         yield Evidence("it has stray directories", "3.7.0")
-    for level, when in ((features.get(METADATA_VERSION), "is"), (formatted.get(METADATA_VERSION), "was formatted as")):
-        if level:
-            name = metadata_version_name(level)
-            lowest = f"{name.partition('-')[0]}.0" if "-" in name else NEWEST
-            yield Evidence(f"{METADATA_VERSION} {when} {name}", lowest)
-            break
+    known, when = (features, "is") if features.get(METADATA_VERSION) else (formatted, "was formatted as")
+    if level := known.get(METADATA_VERSION):
+        name = metadata_version_name(level)
+        yield Evidence(f"{METADATA_VERSION} {when} {name}", f"{name.partition('-')[0]}.0" if "-" in name else NEWEST)
     if marker is not None:
         if marker:
             yield Evidence("the clean shutdown marker has a body", "3.7.0")

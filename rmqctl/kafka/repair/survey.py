@@ -312,15 +312,10 @@ class Survey:
         segment = next(one for one in self.partition.segments if one.log is file)
         if segment.offset_index is None:
             return False
-        with closing(segment.offset_index.open()) as source:
-            found = read_offset_index(source)
-        low, high = (int(self.columns["position"][row]) for row in (first, beyond - 1))
-        counts = (found.positions >= low) & (found.positions <= high)
-        positions, offsets = found.positions[counts], found.offsets(segment.base)[counts]
-        at = first + np.searchsorted(self.columns["position"][first:beyond], positions)
-        leads = self.columns["position"][at] == positions
-        leads &= (self.columns["base_offset"][at] <= offsets) & (offsets <= self.columns["last_offset"][at])
-        return bool(len(positions) and leads.all())
+        position, base, last = (self.columns[name][first:beyond] for name in ("position", "base_offset", "last_offset"))
+        positions, leads = _entries_leading(segment.offset_index, segment.base, position, base, last)
+        inside = (positions >= position[0]) & (positions <= position[-1])
+        return bool(inside.any() and leads[inside].all())
 
     def _is_in(self, other: Partition, batches: Sequence[Batch]) -> bool:
         """Whether a partition has one of some batches, too: then it may be written as this one is."""
@@ -583,18 +578,29 @@ def is_borne_out(index: LogFile | None, base: int, columns: Columns, besides: in
     """
     if index is None or not len(columns):
         return None
+    names = ("position", "base_offset", "last_offset")
+    positions, leads = _entries_leading(index, base, *(columns[name] for name in names))
+    leads = leads[positions != besides]
+    if not len(leads):
+        return None
+    if 2 * leads.sum() >= len(leads):
+        return True
+    return None if leads.any() or len(leads) < 2 else False
+
+
+def _entries_leading(index: LogFile, base: int, position: Ints, first: Ints, last: Ints) -> tuple[Ints, Flags]:
+    """Return the positions of the entries of an offset index, and whether each leads to a batch that has its offset.
+
+    Args:
+        base: of the segment.
+        position, first, last: positions of the batches, ascending, and their offsets; at least one.
+    """
     with closing(index.open()) as source:
         found = read_offset_index(source)
-    counts = found.positions != besides
-    positions, offsets = found.positions[counts], found.offsets(base)[counts]
-    if not len(positions):
-        return None
-    at = np.minimum(np.searchsorted(columns["position"], positions), len(columns) - 1)
-    leads = columns["position"][at] == positions
-    leads &= (columns["base_offset"][at] <= offsets) & (offsets <= columns["last_offset"][at])
-    if 2 * leads.sum() >= len(positions):
-        return True
-    return None if leads.any() or len(positions) < 2 else False
+    positions, offsets = found.positions, found.offsets(base)
+    at = np.minimum(np.searchsorted(position, positions), len(position) - 1)
+    leads: Flags = (position[at] == positions) & (first[at] <= offsets) & (offsets <= last[at])
+    return positions, leads
 
 
 def is_in_sequence(data: bytes, columns: Columns, before: int, after: int) -> bool:

@@ -14,7 +14,7 @@ from formats.kafka.directory_files import MetaProperties, parse_meta_properties
 from rmqctl.filters import ALL, Names
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, Partition
 from rmqctl.kafka.directory.file_names import DirectoryState, FileKind
-from rmqctl.kafka.directory.releases import COMPARED, KNOWN, Evidence, evidence, release_range
+from rmqctl.kafka.directory.releases import COMPARED, KNOWN, METADATA_VERSION, Evidence, evidence, release_range
 from rmqctl.kafka.loading.checkpoints import Checkpoints, read_text
 from rmqctl.kafka.loading.known import KnownLogs
 from rmqctl.kafka.loading.loads import Configs, Loads
@@ -262,14 +262,14 @@ def _listed(nodes: Iterable[int]) -> str:
 
 def facts(replicas: Replicas) -> list[Evidence]:
     """Return what the directories say about the release that wrote them last."""
-    image = replicas.image
+    features = replicas.image.features if replicas.image else {}
     found: dict[str, Evidence] = {}
     for directory in replicas.directories:
         file = directory.one(FileKind.CLEAN_SHUTDOWN)
         marker = read_text(file) if file else None
-        formatted = directory.one(FileKind.KRAFT_SNAPSHOT)
+        formatted = None if features.get(METADATA_VERSION) else directory.one(FileKind.KRAFT_SNAPSHOT)
         begun = image_of_snapshot(formatted).features if formatted else {}
-        for fact in evidence(directory, image.features if image else {}, begun, marker):
+        for fact in evidence(directory, features, begun, marker):
             found[fact.fact] = fact
         properties = meta_properties(directory)
         if properties is not None and properties.version == 1:
@@ -380,7 +380,7 @@ def release_shown(replicas: Replicas) -> Release:
     """
     found = facts(replicas)
     lowest, highest = (Release.parse(text) for text in release_range(found))
-    if any(fact.fact.startswith("metadata.version") for fact in found):
+    if any(fact.fact.startswith(METADATA_VERSION) for fact in found):
         return lowest._replace(patch=KNOWN.get(lowest[:2], lowest.patch))
     if replicas.metadata_log is None and not any(fact.fact.startswith("meta.properties is") for fact in found):
         epochs = [log.partition.one(FileKind.LEADER_EPOCHS) for log in replicas.served]
