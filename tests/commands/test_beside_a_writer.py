@@ -198,14 +198,20 @@ def test_what_comes_after_the_moment_is_not_seen_in_kafka(tmp_path: Path, monkey
     engine.crash()
 
 
-def test_segments_that_go_are_read_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that retention takes away have another name for a minute, those that were compacted another file in their place."""
+def _running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A log directory with many segments that counts as in use."""
     root = tmp_path / "logs"
     with KafkaEngine.open(root, EngineConfig(log=LogConfig(segment_bytes=4000, index_interval=200))) as engine:
         engine.make_topic("t", 1, None)
         for n in range(300):
             engine.append("t", 0, [Record(0, 1_700_000_000_000 + n, -1, b"k", b"value %d" % n)])
     monkeypatch.setattr(LogDirectory, "is_running", lambda self: True)
+    return root
+
+
+def test_segments_that_go_are_read_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that retention takes away have another name for a minute, those that were compacted another file in their place."""
+    root = _running(tmp_path, monkeypatch)
     directory = root / "t-0"
     first, second, *_ = sorted(path.stem for path in directory.glob("*.log"))
 
@@ -226,12 +232,7 @@ def test_segments_that_go_are_read_as_they_were(tmp_path: Path, monkeypatch: pyt
 
 def test_a_segment_may_be_made_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name was seen, its indexes were not there yet; its first batches come before the ends of logs are looked for."""
-    root = tmp_path / "logs"
-    with KafkaEngine.open(root, EngineConfig(log=LogConfig(segment_bytes=4000, index_interval=200))) as engine:
-        engine.make_topic("t", 1, None)
-        for n in range(300):
-            engine.append("t", 0, [Record(0, 1_700_000_000_000 + n, -1, b"k", b"value %d" % n)])
-    monkeypatch.setattr(LogDirectory, "is_running", lambda self: True)
+    root = _running(tmp_path, monkeypatch)
     log = max((root / "t-0").glob("*.log"))
     whole = {path: path.read_bytes() for path in log.parent.glob(f"{log.stem}.*") if path.suffix != ".snapshot"}
     for path in whole:

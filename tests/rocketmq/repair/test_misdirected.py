@@ -207,6 +207,14 @@ def properties(one: Found) -> bytes:
     return bytes(decode_record(one.raw)[0]["properties"])
 
 
+def _body(store: RocketMQStore, one: Found) -> object:
+    """The body of the message at the place that a record names."""
+    with LogReader(store.log_files) as log:
+        fields = log.fields(one.physical)
+    assert fields is not None
+    return fields["body"]
+
+
 @pytest.mark.parametrize("end", [1, 40])
 def test_a_file_that_ends_in_properties_keeps_their_message(end: int, patient: Patient) -> None:
     """The rest of the file is lost, and properties have no CRC: the message stands with those that are left."""
@@ -215,10 +223,7 @@ def test_a_file_that_ends_in_properties_keeps_their_message(end: int, patient: P
     os.truncate(patient.root / f"commitlog/{SIZE:020d}", size)
     repair, after, found = patient.plan()
     assert repair.books.problems == []
-    with LogReader(after.log_files) as log:
-        fields = log.fields(one.physical)
-    assert fields is not None
-    assert fields["body"] == one.body
+    assert _body(after, one) == one.body
     assert set(patient.gone(found)) == {
         lost for lost, _ in patient.sound.values() if one.physical <= lost.physical < 2 * SIZE
     }
@@ -434,10 +439,7 @@ def test_a_misnamed_file_whose_bytes_have_moved_keeps_the_message_whose_properti
     (log / f"{9 * SIZE:020d}").write_bytes((b"\xff" * shift + data)[:SIZE])
     repair, after, found = patient.plan()
     assert repair.books.problems == []
-    with LogReader(after.log_files) as reader:
-        fields = reader.fields(last.physical)
-    assert fields is not None
-    assert fields["body"] == last.body
+    assert _body(after, last) == last.body
     assert patient.gone(found) == [last]
 
 
