@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import random
+import re
 import shutil
 import threading
 import tracemalloc
@@ -73,13 +74,19 @@ def of(kind: str, events: list[Row]) -> list[Row]:
     return [event for event in events if event["event"] == kind]
 
 
+def body_bytes(data: bytes) -> list[int]:
+    """Return where the digits of bodies lie: in runs of one number, which no stamp of the moment can be."""
+    runs = [run.span() for run in re.finditer(rb"(\d+ )\1+", data)]
+    return [at for begin, end in runs for at in range(begin, end) if data[at] != 0x20]
+
+
 def flip(root: Path, rng: random.Random) -> None:
-    """Flip a bit of a record of the log."""
+    """Flip a bit of the body of a record of the log."""
     logs = [file for file in root.rglob("*") if file.suffix == ".log" or file.parent.name == "commitlog"]
     logs = [file for file in logs if "__cluster_metadata" not in str(file) and file.stat().st_size > 2000]
     file = rng.choice(sorted(logs))
     data = bytearray(file.read_bytes())
-    at = rng.choice([at for at in range(len(data)) if 0x30 <= data[at] <= 0x39])  # digits are bodies
+    at = rng.choice(body_bytes(bytes(data)))
     data[at] ^= 1
     file.write_bytes(data)
 
@@ -212,10 +219,11 @@ def test_beside_a_writer_nothing_is_found_but_damage(family: str, tmp_path: Path
                 thread.join()
         logs = sorted(root.glob("commitlog/*" if family == "rocketmq" else "t0-0/*.log"))[:-1]
         log, at, byte = next(
-            (log, at, byte)
+            (log, at, data[at])
             for log in reversed(logs)  # the last may be made in advance
-            for at, byte in enumerate(log.read_bytes())
-            if at > log.stat().st_size // 2 and 0x30 <= byte <= 0x39
+            for data in [log.read_bytes()]
+            for at in body_bytes(data)
+            if at > len(data) // 2
         )
         with log.open("r+b") as file:
             file.seek(at)
