@@ -130,9 +130,11 @@ def strings(raw: Any) -> Any:
         return pa.array([None if text is None else name_of(text) for text in raw.to_pylist()], pa.string())
 
 
-def times(milliseconds: npt.NDArray[np.int64]) -> Any:
-    """Epoch milliseconds as timestamps; null for what no calendar holds."""
+def times(milliseconds: npt.NDArray[np.int64], lacking: npt.NDArray[np.bool_] | None = None) -> Any:
+    """Epoch milliseconds as timestamps; null where they are lacking, and for what no calendar holds."""
     wrong = (milliseconds < _FIRST_MS) | (milliseconds > _LAST_MS)
+    if lacking is not None:
+        wrong |= lacking
     if wrong.any():
         return pa.array(np.where(wrong, 0, milliseconds) * 1000, TIME, mask=wrong)
     return pa.array(milliseconds * 1000, TIME)
@@ -141,19 +143,6 @@ def times(milliseconds: npt.NDArray[np.int64]) -> Any:
 def in_calendar(milliseconds: int) -> bool:
     """Whether a time lies in the years 1 to 9999."""
     return _FIRST_MS <= milliseconds <= _LAST_MS
-
-
-def chosen(values: Sequence[Any], which: npt.NDArray[Any], kind: Any = None) -> Any:
-    """``values[which]`` as an Arrow array."""
-    return pa.array(values, kind or pa.string()).take(pa.array(which.astype(np.int64)))
-
-
-def by_value(numbers: npt.NDArray[Any], name: Callable[[int], str]) -> Any:
-    """Return the name of each number, asked once for each different one."""
-    if len(numbers) and (numbers == numbers[0]).all():
-        return pa.repeat(pa.scalar(name(int(numbers[0]))), len(numbers))
-    few, which = np.unique(numbers, return_inverse=True)
-    return chosen([name(n) for n in few.tolist()], which)
 
 
 def group_codes(columns: Sequence[Any], count: int) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:

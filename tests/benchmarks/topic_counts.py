@@ -12,8 +12,8 @@ import pyarrow as pa
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.jobs import frame
 from rmqctl.rocketmq.dispatch.continuity import messages_in
-from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.log.columns import TextIds, topic_numbers
+from rmqctl.rocketmq.log.crc import crc_flags
 from rmqctl.rocketmq.tables.columns import TableOptions
 from rmqctl.rocketmq.tables.message_table import MessageTable
 from rmqctl.rocketmq.verify.splits import Split

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from formats.kafka.record_batch import Codec
-from rmqctl.kafka import rows
+from rmqctl.kafka import columns
 from rmqctl.kafka.dump import lines
 from rmqctl.kafka.log import records as decoding
 from rmqctl.kafka.log.codecs import INFLATE_LIMIT, deflate, inflate
@@ -152,7 +152,7 @@ def test_rows_of_a_large_batch_are_those_of_small_ones(
 def test_what_is_too_large_to_be_shown_is_a_hash(
     rmqctl: Rmqctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "LARGEST_SHOWN", 20)
+    monkeypatch.setattr(columns, "LARGEST_SHOWN", 20)
     monkeypatch.setattr(lines, "_LONG", 20)
     value = b"x" * 21
     root = str(log_directory(tmp_path / "logs", batch(0, [record(0, b"k", value), record(1, b"k", value[:-1])])))

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from rmqctl.arrow import times
+from rmqctl.rocketmq.dump.properties import PropertyColumns
 from rmqctl.rocketmq.dump.record import RowOptions, show_properties
 from rmqctl.rocketmq.log.columns import Texts, pairs_of
 from rmqctl.rocketmq.tables import columns
 from rmqctl.rocketmq.tables.columns import BodyOption, split_size, table_options
 from rmqctl.rocketmq.tables.message_table import MessageTable
-from rmqctl.rocketmq.tables.messages import MessageBatches, PropertyColumns, message_schema
+from rmqctl.rocketmq.tables.messages import MessageBatches, message_schema
 from rmqctl.tables import BadOption
 from rmqctl.text import name_of, text_or_base64
 from tests.pipeline import truths
@@ -123,11 +124,11 @@ def test_properties_are_those_of_the_rows(texts: list[bytes]) -> None:
     start = np.concatenate([[0], np.cumsum([len(t) for t in texts])]).astype(np.int64)
     columns = PropertyColumns(pairs_of(Texts(data, start)), len(texts))
     found = zip(
-        columns.tags.to_pylist(), columns.keys.to_pylist(), columns.unique_key.to_pylist(), columns.all.to_pylist(),
+        columns.tags.to_pylist(), columns.keys.to_pylist(), columns.unique_key.to_pylist(), columns.properties.to_pylist(),
         strict=True,
     )  # fmt: skip
     expected = [show_properties(text, _Texts()) for text in texts]
-    assert [(t, k, u, dict(a)) for t, k, u, a in found] == [(p.tags, p.keys, p.unique_key, p.all) for p in expected]
+    assert [(t, k, u, dict(a)) for t, k, u, a in found] == [(p.tags, p.keys, p.unique_key, p.properties) for p in expected]
 
 
 def test_large_bodies_come_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,14 @@ from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump import lines
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.lines import MessageLines, PropertyTexts
-from rmqctl.rocketmq.dump.log import MessageRows, Request, crc_flags
+from rmqctl.rocketmq.dump.lines import MessageLines
+from rmqctl.rocketmq.dump.log import Request
+from rmqctl.rocketmq.dump.messages import MessageRows
+from rmqctl.rocketmq.dump.properties import PropertyTexts
 from rmqctl.rocketmq.dump.record import RowOptions
 from rmqctl.rocketmq.log.block import Block
-from rmqctl.rocketmq.log.columns import Texts
+from rmqctl.rocketmq.log.columns import Texts, properties_of
+from rmqctl.rocketmq.log.crc import crc_flags
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.log_files import item, log_of, record
@@ -119,7 +122,7 @@ def test_more_sets_of_names_than_are_remembered() -> None:
     texts = PropertyTexts((b"TAGS",), most_sets=2)
     block = block_of(log_of(record(properties=b"n%d\x01v\x02n%d\x01w\x02" % (n % 5, n % 3)) for n in range(15)))
     for _ in range(3):
-        odd = texts.json(lines.properties_of(block)).odd.tolist()
+        odd = texts.json(properties_of(block)).odd.tolist()
         assert odd == [n % 5 == n % 3 for n in range(15)]
 
 

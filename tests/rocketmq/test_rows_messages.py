@@ -12,8 +12,9 @@ import pytest
 from formats.rocketmq.message import Magic, SysFlag, encode_record
 from rmqctl.files.local import BytesSource
 from rmqctl.release import Release
-from rmqctl.rocketmq.dump.log import MessageRows, crc_flags
+from rmqctl.rocketmq.dump.messages import MessageRows
 from rmqctl.rocketmq.dump.record import ROW_KEYS, RowOptions
+from rmqctl.rocketmq.log.crc import crc_flags
 from rmqctl.rocketmq.log.scan import Extent, scan
 from tests.rocketmq.log_files import item, record
 

@@ -14,6 +14,7 @@ from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section, Tab
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Glob, Rendering, did_you_mean
 from rmqctl.findings import Finding, Severity, header_of
+from rmqctl.kafka.columns import redacted, shown_text
 from rmqctl.kafka.directory.directory import LogDirectories, LogFile, Partition, read_partition
 from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.dump.files import file_rows
@@ -23,7 +24,7 @@ from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
 from rmqctl.kafka.log.block import Block
 from rmqctl.kafka.log.scan import Extent, scan
-from rmqctl.kafka.rows import FORM, redacted, shown_text
+from rmqctl.kafka.rows import FORM
 from rmqctl.release import Release
 from rmqctl.text import compile_form, number_of
 

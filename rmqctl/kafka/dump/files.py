@@ -12,6 +12,7 @@ from formats.kafka.directory_files import (
     parse_partition_metadata,
     parse_quorum_state,
 )
+from rmqctl.columns import Row
 from rmqctl.errors import NotAStore
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.kafka.directory.directory import LogFile
@@ -31,7 +32,6 @@ from rmqctl.kafka.log.indexes import (
     read_time_index,
     read_txn_index,
 )
-from rmqctl.kafka.rows import Row
 
 _MOST_TEXT = 64 << 20
 _PRODUCER_KEYS = (

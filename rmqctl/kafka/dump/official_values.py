@@ -21,7 +21,7 @@ from formats.kafka.internal_records import (
     plain,
 )
 from formats.text import java_hash
-from rmqctl.kafka.rows import LARGEST_SHOWN
+from rmqctl.kafka.columns import LARGEST_SHOWN
 from rmqctl.release import Release
 
 Texts = tuple[str | None, str | None]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqctl.columns import Row
 from rmqctl.findings import Finding, Severity
+from rmqctl.kafka.columns import Shown, shown_text
 from rmqctl.kafka.directory.directory import LogFile, Partition
 from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
@@ -17,7 +19,7 @@ from rmqctl.kafka.log.block import Block, Ints
 from rmqctl.kafka.log.gaps import block_findings, unreadable
 from rmqctl.kafka.log.records import Records, records_of
 from rmqctl.kafka.log.scan import Extent, scan
-from rmqctl.kafka.rows import Row, Shown, batch_rows, record_rows, shown_text
+from rmqctl.kafka.rows import batch_rows, record_rows
 
 if TYPE_CHECKING:
     from rmqctl.kafka.state.partition_state import View

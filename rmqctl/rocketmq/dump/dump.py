@@ -17,7 +17,8 @@ import orjson
 
 from rmqctl.files.tree import Tree
 from rmqctl.findings import Severity
-from rmqctl.rocketmq.dump.log import LogDump, MessageRows, Request, merged
+from rmqctl.rocketmq.dump.log import LogDump, Request, merged
+from rmqctl.rocketmq.dump.messages import MessageRows
 from rmqctl.rocketmq.dump.record import Row
 from rmqctl.rocketmq.dump.sources import Source, file_source, store_sources
 from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL, LOG_TORN_TAIL

@@ -127,13 +127,13 @@ class Properties:
         tags: the TAGS property, None when absent.
         keys: the parts of KEYS between single spaces, empty ones dropped.
         unique_key: the UNIQ_KEY property, None when absent.
-        all: every property by name; of repeated names the last value.
+        properties: every property by name; of repeated names the last value.
     """
 
     tags: Text | None
     keys: list[Text]
     unique_key: Text | None
-    all: dict[str, Text]
+    properties: dict[str, Text]
 
 
 def show_properties(raw: bytes, show: RowOptions) -> Properties:
@@ -218,7 +218,7 @@ class RecordRows:
             fields["reconsume_times"], fields["prepared_transaction_offset"],
             text_or_base64(fields["topic"]), shown.tags, shown.keys, shown.unique_key,
             offset_message_id(fields["store_ip"], fields["store_port"], fields["physical_offset"]),
-            shown.all, transaction(flags), compression(flags), len(body),
+            shown.properties, transaction(flags), compression(flags), len(body),
         )  # fmt: skip
 
     def add_body(self, row: Row, stored: bytes) -> None:
@@ -263,7 +263,7 @@ class RecordRows:
             "tags": properties.tags,
             "keys": properties.keys,
             "unique_key": properties.unique_key,
-            "properties": properties.all,
+            "properties": properties.properties,
             "body_size": len(fields["body"]),
         }
         if self.show.body or self.show.raw_body:

@@ -128,3 +128,9 @@ def _finding(kind: FindingKind, block: Block, row: int, stored: int, computed: i
         physical_offset=int(block.physical[row]),
         topic=block.topic(row).decode("utf-8", "replace"),
     )
+
+
+def crc_flags(block: Block) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the CRC of each body, and whether the stored one equals it; an empty body has none to compare."""
+    computed = body_crcs(block)
+    return computed, (block["body_crc"] == computed) | (block.body_size == 0)

@@ -19,9 +19,9 @@ from formats.rocketmq.property_crc import SIZE as PROPERTY_CRC_SIZE
 from formats.rocketmq.property_crc import stored_property_crc
 from rmqctl.repair.copied import Flags, Rows, rows_of
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
-from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.log.block import Block, Ints, head_sizes
 from rmqctl.rocketmq.log.columns import TextIds
+from rmqctl.rocketmq.log.crc import crc_flags
 from rmqctl.rocketmq.log.measure import block_of, outermost, records_anywhere
 from rmqctl.rocketmq.log.record import (
     MAGIC_AT,

@@ -19,12 +19,12 @@ from formats.rocketmq.message import TRANSACTION
 from formats.rocketmq.properties import split_properties
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dispatch.rules import INNER_BATCH, UNQUEUED
-from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.engine.message import is_topic
 from rmqctl.rocketmq.findings.log import LOG_TORN_TAIL
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, signed
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
+from rmqctl.rocketmq.log.crc import crc_flags
 from rmqctl.rocketmq.log.measure import block_of, outermost
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, queues_of

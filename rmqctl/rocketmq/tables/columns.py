@@ -1,77 +1,30 @@
-"""Texts, properties and bodies of a block's records as Arrow columns, and what a reader of a table may ask for.
+"""Bodies of a block's records as Arrow columns, and what a reader of a table may ask for.
 
 Bodies come in pieces that stay small however far they decompress.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from formats.errors import DecodeError
 from formats.rocketmq.message import SysFlag
-from rmqctl.rocketmq.dump.lines import slices_of
-from rmqctl.rocketmq.dump.log import slices
+from rmqctl.rocketmq.dump.messages import packed, slices
+from rmqctl.rocketmq.dump.properties import PROPERTIES, TEXTS
 from rmqctl.rocketmq.dump.record import RowOptions, show_properties
-from rmqctl.rocketmq.log.block import Block, Ints
+from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.record import inner_messages, open_body
 from rmqctl.rocketmq.store.files import RocketMQStore, forgiving
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.tables import cores, flag, level, names, options_of, split_size
 from rmqctl.text import milliseconds_of, name_of
-
-TEXTS = pa.list_(pa.string())
-PROPERTIES = pa.map_(pa.string(), pa.string())
-
-_KEPT = 1 << 16
-_HEX = np.array([int.from_bytes(b"%02X" % byte, "little") for byte in range(256)], "<u2")
-
-
-class Recurring:
-    """Texts of values that recur from block to block, made once each."""
-
-    def __init__(self, make: Callable[[Any], str]) -> None:
-        self._make = make
-        self._texts: dict[Hashable, str] = {}
-
-    def column(self, values: Any) -> Any:
-        """Return the text of each value of an Arrow array."""
-        encoded = values.dictionary_encode()
-        if len(self._texts) > _KEPT:
-            self._texts.clear()
-        return pa.array([self._of(v) for v in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
-
-    def _of(self, value: Hashable) -> str:
-        text = self._texts.get(value)
-        if text is None:
-            text = self._texts[value] = self._make(value)
-        return text
-
-
-def hexadecimal(rows: npt.NDArray[np.uint8]) -> Any:
-    """Bytes of each row, shape (n, width), as upper-case hex digits."""
-    width = 2 * rows.shape[1]
-    bounds = np.arange(0, width * (len(rows) + 1), width, dtype=np.int32)
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(_HEX[rows])]
-    return pa.StringArray.from_buffers(len(rows), *buffers[1:])
-
-
-def scattered(values: Any, rows: Ints, count: int) -> Any:
-    """Return an array of ``count`` rows with the values at ``rows`` and null elsewhere."""
-    if len(rows) == count:
-        return values
-    place = np.zeros(count, np.int64)
-    missing = np.ones(count, np.bool_)
-    place[rows], missing[rows] = np.arange(len(rows)), False
-    return values.take(pa.array(place, mask=missing))
-
 
 MOST_BYTES = 32 << 20
 """Bytes of decompressed bodies in one piece, the last one of it not counted."""
@@ -126,7 +79,7 @@ def pieces(block: Block) -> Iterator[tuple[Block, dict[int, bytes | None]]]:
 
 def stored_bodies(block: Block) -> Any:
     """Return the bodies as stored."""
-    return slices_of(pa.py_buffer(block.data), block.body_at, block.body_at + block.body_size)
+    return packed(block, block.body_at, block.body_size)
 
 
 def open_bodies(block: Block, opened: dict[int, bytes | None]) -> Any:
@@ -168,7 +121,7 @@ def _inner(body: bytes, base: int) -> Iterator[dict[str, Any]]:
                 "tags": properties.tags,
                 "keys": properties.keys,
                 "unique_key": properties.unique_key,
-                "properties": list(properties.all.items()),
+                "properties": list(properties.properties.items()),
                 "body_size": len(fields["body"]),
                 "body": fields["body"],
             }

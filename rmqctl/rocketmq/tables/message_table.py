@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from rmqctl.parallel import leave_out, note, pass_over
-from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.log.block import Block
+from rmqctl.rocketmq.log.crc import crc_flags
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.tables.columns import TableOptions

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rmqctl.arrow import TIME, by_value, times
+from rmqctl.arrow import TIME, times
+from rmqctl.columns import Named
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Entry, Tree
 from rmqctl.rocketmq.dispatch.series import Entries
@@ -125,7 +126,7 @@ def _batch(unit: UnitFile, file: StoreFile, position: Any, units: Units) -> pa.R
         offset, size = units["base_offset"].astype(np.int64), units["batch_size"].astype(np.int16)
         time: Any = times(units["store_timestamp"].astype(np.int64))
     else:
-        kind = by_value(is_pre_blank(units).astype(np.int8), ("queue_unit", "pre_blank").__getitem__)
+        kind = Named(is_pre_blank(units), ("queue_unit", "pre_blank")).arrow(pa.string())
         offset, size = (file.base + position) // units.dtype.itemsize, np.ones(count, np.int16)
         time = pa.nulls(count, TIME)
     columns = [
