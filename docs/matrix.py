@@ -1,4 +1,4 @@
-"""The tables of `docs/preflight.md`: what brokers of each release did with the stores of others, as it was recorded."""
+"""The tables of `docs/internals/interop.md`: what brokers of each release did with stores of others, as recorded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from rmqctl.release import Release
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "preflight.md"
+PAGE = ROOT / "docs" / "internals" / "interop.md"
 _NAMES = {"rocketmq": "RocketMQ", "kafka": "Kafka"}
 _BEGIN, _END = "<!-- starts: printed by a test -->", "<!-- end -->"
 

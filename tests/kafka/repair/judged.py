@@ -1,7 +1,7 @@
 """Damaged log directories, repaired in memory and judged: which sound batches are lost, what a broker would do.
 
 ``python -m tests.kafka.repair.judged`` judges every variant of the recovery oracles and prints the table of
-``docs/repair.md``: what each kind of damage destroys, what a broker's start gives up, what is lost after a repair.
+``docs/internals/losses.md``: what each kind of damage destroys, what a broker's start gives up, what is lost after a repair.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Row = tuple[str, str, str]
 """Records destroyed by a variant, given up by the start of a broker, and lost after a repair."""
 NOTHING: Row = ("0", "0", "0")
 _CRC_AT = 17
-_PAGE = Path(__file__).parents[3] / "docs" / "repair.md"
-_HEADING = "### Losses in Kafka log directories"
+_PAGE = Path(__file__).parents[3] / "docs" / "internals" / "losses.md"
+_HEADING = "## Kafka: recorded damage"
 
 
 @dataclass

@@ -59,7 +59,7 @@ def test_what_brokers_were_started_on_is_mended(release: str, variant: str, tmp_
     assert found.errors == OF_OTHERS.get(variant.partition("/")[2], [])
     assert not found.repair.refusal, "a broker starts and cuts nothing"
     assert found.lost == 0, "every batch whose own bytes were not destroyed is there"
-    assert found.row == documented(release).get(variant, NOTHING), "the table of docs/repair.md says otherwise"
+    assert found.row == documented(release).get(variant, NOTHING), "docs/internals/losses.md says otherwise"
 
 
 def test_the_table_of_losses_is_that_of_the_variants() -> None:

@@ -1,4 +1,4 @@
-"""The table of docs/repair.md: what brokers lose on each damaged variant by their own recovery, and what a repair loses.
+"""The table of docs/internals/losses.md: what brokers lose on each damaged variant by their own recovery, and what a repair loses.
 
 Brokers: messages that the recovery oracle could read after the start, against the store without damage. Repair:
 messages that the plan gives up, or that were gone before it. Type: ``python -m tests.rocketmq.repair.losses_table``.
