@@ -23,6 +23,8 @@ PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 """Pages of the root that are on the site, too, under project/."""
 PRINTED = {f"docs/{name}.md": f"reference/{name}/index.md" for name in ("findings", "misses")}
 """Pages of the repository that are a page for each row on the site."""
+_SECTION = re.compile(r"^(?:## |### )(A?\d+(?:\.\d+)?) (.*)$|^(\d+)\. ", re.MULTILINE)
+_SPEC = re.compile(r"\bspec (A?\d[^;:)]*)")
 _LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -69,8 +71,35 @@ def finding_page(kind: FindingKind) -> str:
 
 def seen(kind: FindingKind, root: str) -> str:
     """What a kind refers to, with links to the pages on formats, which lie under ``root``."""
-    pages = ", ".join(f"[{page}]({root}{page}.md)" for page in pages_of(kind) if page.startswith("formats/"))
-    return f"{kind.see} ({pages})" if pages else kind.see
+    pages = [page for page in pages_of(kind) if page.startswith("formats/")]
+    known = [sections(page) for page in pages]
+
+    def linked(found: re.Match[str]) -> str:
+        both = zip(pages, known, strict=True)
+        places = [f"{root}{page}.md#{held[found[0]]}" for page, held in both if found[0] in held]
+        return f"[{found[0]}]({places[0]})" if len(places) == 1 else found[0]
+
+    def named(found: re.Match[str]) -> str:
+        numbers = re.sub(r"(?<![\w.])A?\d+(\.\d+)?(?![\w.])", linked, found[1])
+        return f"section{'s' if ', ' in numbers else ''} {numbers}"
+
+    text = _SPEC.sub(named, kind.see)
+    return f"{text} ({', '.join(f'[{page}]({root}{page}.md)' for page in pages)})" if pages else text
+
+
+def sections(page: str) -> dict[str, str]:
+    """The anchors of a page's sections by their numbers, those of the numbered items of a section among them."""
+    found = dict[str, str]()
+    last = ""
+    for number, title, item in _SECTION.findall((ROOT / "docs" / f"{page}.md").read_text("utf-8")):
+        last = number or last
+        found[number or f"{last}.{item}"] = anchor(f"{number} {title}") if number else found[last]
+    return found
+
+
+def anchor(heading: str) -> str:
+    """What a heading is called in a link, as the site and forges make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def format_page(layout: Format) -> str:

@@ -19,8 +19,7 @@ import pytest
 from crc32c import crc32c
 
 from commands import COMMANDS, cli
-from docs import manual, matrix, releases
-from docs.make_site import seen
+from docs import make_site, manual, matrix, releases
 from formats.catalogue import CATALOGUE
 from rmqctl.findings import all_kinds, pages_of
 
@@ -47,7 +46,7 @@ def findings_page() -> str:
         for title, text in (
             ("What a broker does.", kind.broker),
             ("Fixed in.", kind.fixed_in),
-            ("See.", seen(kind, "")),
+            ("See.", make_site.seen(kind, "")),
         ):
             lines += [f"*{title}* {text}", ""] if text else []
     return "\n".join(lines).rstrip() + "\n"
@@ -74,17 +73,7 @@ def test_page_on_other_releases(update_golden: bool) -> None:
 
 
 FORMATS = ROOT / "docs" / "formats"
-_SECTION = re.compile(r"^(?:## |### )(A?\d+(?:\.\d+)?) |^(\d+)\. ", re.MULTILINE)
 _NAMED = re.compile(r"(?<=[( \"])spec ((?:A?\d+(?:\.\d+)*(?: \(\w+(?:, \w+)*\))?(?:, | to )?)+)")
-
-
-def sections(page: str) -> set[str]:
-    """The numbers of a page's sections, with those of numbered items in them: ``13.4``, ``14.28``."""
-    found, last = set[str](), ""
-    for section, item in _SECTION.findall((FORMATS / f"{page}.md").read_text("utf-8")):
-        last = section or last
-        found.add(section or f"{last}.{item}")
-    return found
 
 
 def references() -> list[tuple[Path, str, str]]:
@@ -101,7 +90,9 @@ def references() -> list[tuple[Path, str, str]]:
 
 
 def test_sections_that_are_named_are_there() -> None:
-    known = {family: sections(family) for family in ("kafka", "rocketmq", "rocketmq-rocksdb")}
+    known = {
+        family: make_site.sections(f"formats/{family}").keys() for family in ("kafka", "rocketmq", "rocketmq-rocksdb")
+    }
     here = {"kafka": known["kafka"], "rocketmq": known["rocketmq"] | known["rocketmq-rocksdb"]}
     here[""] = here["kafka"] | here["rocketmq"]
     named = references()
@@ -140,6 +131,16 @@ def test_examples_of_formats_are_what_the_readers_read() -> None:
 def test_links_lead_to_files(page: Path) -> None:
     links = _LINK.findall(page.read_text("utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_headings(page: Path) -> None:
+    wrong = []
+    for name, part in re.findall(r"\[[^\]]*\]\((?![a-z]+:)([^)#\s]*)#([^)\s]+)\)", page.read_text("utf-8")):
+        there = (page.parent / name if name else page).read_text("utf-8")
+        headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", there, flags=re.DOTALL), re.MULTILINE)
+        wrong += [] if part in map(make_site.anchor, headings) else [f"{name}#{part}"]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text("utf-8")], ids=lambda page: page.name)
