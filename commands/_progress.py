@@ -23,7 +23,7 @@ class Advance(Protocol):
     """Moves a bar."""
 
     def __call__(self, amount: int, note: str = "") -> None:
-        """So much was done since the last call; ``note`` stands after the bar from now on."""
+        """So much was done since the last call; ``note`` stands beside the bar from now on."""
         ...
 
 
@@ -83,7 +83,7 @@ def progress(description: str, total: int | None, *, unit: str = "bytes") -> Ite
     _shown.append(bar)
     with bar:
         try:
-            yield lambda amount, note="": bar.update(task, advance=amount, note=note)
+            yield lambda amount, note="": bar.update(task, advance=amount, **({"note": note} if note else {}))
         finally:
             _shown.remove(bar)
 
@@ -126,11 +126,11 @@ def make_way() -> None:
 
 
 def _bar(unit: str) -> Progress:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.text import Text
 
-    from commands._cells import span
+    from commands._cells import said, span
 
     class Left(ProgressColumn):
         """The time left; where nobody knows it, the time gone."""
@@ -143,9 +143,19 @@ def _bar(unit: str) -> Progress:
                 return Text("" if gone is None else span(round(gone) * 1000))
             return Text("" if left is None else f"{span(round(left) * 1000)} left")
 
-    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(), *_amounts(unit)]
-    columns += [Left(), TextColumn("{task.fields[note]}")]
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    class Bar(Progress):
+        """A bar with the note below it, where figures leave no room beside it."""
+
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield from super().get_renderables()
+            for task in self.tasks:
+                if task.fields["note"]:
+                    yield Text(said(task.fields["note"]), no_wrap=True, overflow="ellipsis")
+
+    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(), *_amounts(unit), Left()]
+    if unit == STAGES:
+        return Progress(*columns, TextColumn("{task.fields[note]}"), console=Console(stderr=True), transient=True)
+    return Bar(*columns, console=Console(stderr=True), transient=True)
 
 
 def _amounts(unit: str) -> list[ProgressColumn]:

@@ -81,7 +81,7 @@ def _look(store: Store, answer: Answer, checked: Answer | None) -> dict[str, Any
     about.prepare()
     document = about.document() if about.document is not None else {}
     checked = checked or store.verify(level=level_of(store), notes=False)
-    checked.on_advance = answer.advance
+    checked.on_advance, checked.on_stage = answer.advance, answer.stage
     worst, alike, counts, notices = _findings(checked)
     summary = checked.summary() if checked.summary is not None else {}
     level = summary.get("level", level_of(store))

@@ -11,11 +11,13 @@ from typing import Any, Protocol
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import RmqctlError
 from rmqctl.findings import HEADER, Finding, FindingKind, Severity
-from rmqctl.notices import CUT, EXPLAIN, Alike, destroyed_by_kind, finding_notices, typed
+from rmqctl.notices import CUT, EXPLAIN, Alike, about_one, destroyed_by_kind, finding_notices, typed
 from rmqctl.text import listed, number_of
 
 FINDING_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
 """What of a finding fits a terminal."""
+_AT_ONCE = 100
+"""So many of the first findings are counted one by one, later ones in these steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,20 @@ class Verification(Protocol):
         ...
 
 
+def _telling(answer: Answer, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Yield findings, and say beside the bar what is known so far: how many there are, and the first of the worst."""
+    counts, first = Counter[str](), dict[str, str]()
+    for finding in findings:
+        if finding.level is not Severity.NOTE:
+            counts[finding.level] += 1
+            if finding.level not in first:
+                first[finding.level] = f"{finding.kind.id}, {about_one(finding.row())}"
+            if counts.total() <= _AT_ONCE or counts.total() % _AT_ONCE == 0:
+                said = ", ".join(number_of(n, word) for word, n in counts.items())
+                answer.stage(f"so far {said}; first {first.get(Severity.ERROR) or first[finding.level]}")
+        yield finding
+
+
 def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> Answer:
     """Make the findings the rows of an answer; errors, warnings and a start that does harm make it a "no".
 
@@ -103,7 +119,7 @@ def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> An
 
     def rows() -> Iterator[Row]:
         nonlocal start, lost
-        for finding in checked.findings():
+        for finding in _telling(answer, checked.findings()):
             if finding.level is not Severity.NOTE:
                 wrong[finding.kind.id] = finding.kind
             if notes or finding.level is not Severity.NOTE:

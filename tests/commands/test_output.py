@@ -29,7 +29,9 @@ from commands._json import encode
 from commands._progress import progress
 from commands._rows import keys_of
 from commands._screen import fold, pad
+from fixtures import damage
 from rmqctl.answer import Answer, Section
+from rmqctl.opening import open_store
 from rmqctl.repair.edits import Plan, Step
 from tests.conftest import Rmqctl
 from tests.rocketmq.log_files import log_of, record
@@ -466,6 +468,32 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         advance(1 << 20)
     assert "Reading" in terminal.getvalue()
     assert not _progress._shown
+
+
+def test_what_is_known_before_the_end_stands_below_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress("verify", 2 << 20) as advance:
+        advance(0, "so far 3 errors in [red]/0\x1b[31m " + "x" * 200)
+        advance(1 << 20)
+    *_, bar, note = terminal.getvalue().replace("\x1b[2K", "").split("\n")[:2]
+    assert "1.0/2.0 MiB" in bar
+    assert note.startswith("so far 3 errors in [red]/0\\x1b[31m x")
+    assert note.endswith("…")
+
+
+def test_verify_says_the_first_finding_before_the_last_byte(golden: Any) -> None:
+    root = golden("5.3.3-crash")
+    damage.apply([{"op": "write", "file": "commitlog/00000000000000262144", "offset": 72659, "hex": "6f"}], root)
+    told = list[str]()
+    answer = open_store(str(root)).verify()
+    answer.on_stage, answer.on_advance = told.append, lambda size: told.append("") if size else None
+    list(answer)
+    said = [text for text in told if text]
+    assert said[0] == "so far 1 error; first log.body-crc, SCHEDULE_TOPIC_XXXX/8, offset 1"
+    assert told.index(said[0]) < len(told) - 1
 
 
 def test_a_name_in_a_sentence_cannot_drive_a_terminal(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
