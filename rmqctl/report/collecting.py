@@ -136,7 +136,10 @@ def _different(fleet: Fleet, wanted: Wanted) -> list[Row]:
     return rows
 
 
-_DIFFERENCE = ("severity", "id", "topic", "partition", "file", "offset", "size", "message")
+_DIFFERENCE = (
+    "severity", "id", "topic", "queue_id", "queue_offset", "partition", "file", "offset", "size", "physical_offset",
+    "message",
+)  # fmt: skip
 """What is kept of a finding of `diff`; it quotes no content."""
 
 

@@ -13,7 +13,7 @@ from rmqctl.errors import MissingExtra, WrongUsage
 from rmqctl.notices import queue_of, typed
 from rmqctl.pipeline.stats import Stats
 from rmqctl.pipeline.stats_page import FIGURES_STYLE, figures, size_text
-from rmqctl.report.picture import forecast, picture, shares, strips
+from rmqctl.report.picture import forecast, picture, shares, side_by_side, strips
 from rmqctl.text import instant, json_bytes, number_of
 
 _POLICY = "base-uri 'none'; form-action 'none'"
@@ -57,6 +57,8 @@ def page(document: Row) -> str:
             for store in document["stores"]
         ]
         pictures = [store.get("picture") for store in shown]
+        if document["replicas"]:
+            pictures.append(side_by_side(document["stores"], document["differences"]))
         return environment.get_template("page.html").render(
             report=document,
             stores=shown,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from rmqctl.answer import Row
@@ -71,8 +72,64 @@ def _waiting(row: Row) -> str:
 _WAITS = {"timer": "timer", "delay": "delayed message", "transaction": "half message", "pop": "popped message"}
 
 
+def side_by_side(stores: Sequence[Row], differences: Iterable[Row]) -> Row:
+    """Return the lanes of replicas as :func:`picture`, those of one log or queue below one another.
+
+    Damage comes first, then what is not alike. A lane has ``label``, which of the stores it is of, and ``prefix``,
+    where its findings lead; what differs from the first store is a mark on the lane of the other.
+
+    Args:
+        differences: rows of `diff` between the first store and each other one, with ``store``.
+    """
+    names = [str(store["store"]) for store in stores]
+    parts = [name.split("/") for name in names]
+    shared = len(list(takewhile(lambda some: len(set(some)) == 1, zip(*parts, strict=False))))
+    found: dict[bool, dict[str, list[Row]]] = {True: {}, False: {}}
+    for number, (store, name) in enumerate(zip(stores, names, strict=True)):
+        label = "/".join(parts[number][shared:]) or name
+        rows = list(enumerate(differences)) if number else []
+        unlike = [(at, row) for at, row in rows if row["store"] == name]
+        for is_log, lanes in ((True, _log(store)), (False, _lanes(store))):
+            for lane in lanes:
+                own = found[is_log].setdefault(lane["name"], [])
+                marks = list(_differences(lane, own[0] if own else lane, unlike))
+                own.append({**lane, "label": label, "prefix": f"s{number}", "marks": [*marks, *lane["marks"]]})
+    log, queues = (_unlike_first(found[is_log]) for is_log in (True, False))
+    most = LANES * 3 // len(stores)
+    shown = [lane for lanes in queues[:most] for lane in lanes]
+    return {"log": [lane for lanes in log for lane in lanes], "queues": shown, "more": max(len(queues) - most, 0)}
+
+
+def _unlike_first(logs: Mapping[str, list[Row]]) -> list[list[Row]]:
+    """Return the lanes of each log or queue that several stores have, in the order in which they are looked at."""
+
+    def order(lanes: list[Row]) -> tuple[bool, bool, int]:
+        is_alike = len({(lane["begin"], lane["end"]) for lane in lanes}) == 1
+        is_sound = not any(mark["kind"] in {"error", "warning", "cut"} for lane in lanes for mark in lane["marks"])
+        return is_sound, is_alike, -max(lane["end"] - lane["begin"] for lane in lanes)
+
+    return sorted((lanes for lanes in logs.values() if len(lanes) > 1), key=order)
+
+
+def _differences(lane: Row, first: Row, rows: Iterable[tuple[int, Row]]) -> Iterator[Row]:
+    """Yield marks of what differs in one lane from that of the first store; they lead to the row that says it."""
+    for number, row in rows:
+        if lane["name"] == _LOG:
+            at = row.get("physical_offset")
+        else:
+            at = _place(row, first["blocks"]) if row.get("topic") and queue_of(row) == lane["name"] else None
+        if at is not None:
+            yield {"at": at, "kind": "warning", "text": f"differs: {row['message']}", "to": f"d{number}"}
+
+
 def _queues(store: Row) -> tuple[list[Row], int]:
     """Return lanes of queues or partitions, the damaged and the largest ones, and how many there are more."""
+    lanes = list(_lanes(store))
+    return lanes[:LANES], len(lanes[LANES:])
+
+
+def _lanes(store: Row) -> Iterator[Row]:
+    """Yield lanes of all queues or partitions: the damaged ones, then by size."""
     marks = _marks(store)
     segments: dict[str, list[Row]] = defaultdict(list)
     for one in store["segments"]:
@@ -84,8 +141,7 @@ def _queues(store: Row) -> tuple[list[Row], int]:
             damage[queue_of(finding)].append(finding)
     ends = {row["partition"]: row["log_end_offset"] for row in store["partitions"]}
     rows = sorted(store["topics"], key=lambda row: (queue_of(row) not in damage, -(row.get("bytes") or 0)))
-    lanes = list[Row]()
-    for row in rows[:LANES]:
+    for row in rows:
         name = queue_of(row)
         begin = row.get("min_offset", row.get("log_start_offset")) or 0
         end = row.get("max_offset", row.get("log_end_offset")) or 0
@@ -97,12 +153,11 @@ def _queues(store: Row) -> tuple[list[Row], int]:
         kept = ends.get(f"{row['topic']}-{row.get('partition')}", last)
         if kept < last:
             shown.append(_mark(kept, "cut", f"a start with {store['doctor']['start']['release']} ends the log here"))
-        lanes.append({
+        yield {
             "name": name, "begin": begin, "end": last, "unit": "messages", "bytes": row.get("bytes") or 0,
             "blocks": [_block(one, one["end_offset"], "first_timestamp") for one in own], "marks": shown,
             "cut": [kept, last] if kept < last else None,
-        })  # fmt: skip
-    return lanes, len(rows) - len(lanes)
+        }  # fmt: skip
 
 
 def _marks(store: Row) -> dict[str, list[Row]]:
@@ -128,8 +183,8 @@ def _place(finding: Row, segments: Iterable[Row]) -> int | None:
         return int(finding["queue_offset"])
     for one in segments:
         if one["file"] == finding["file"] and one["size"] > 0:
-            span = one["end_offset"] - one["base_offset"]
-            return int(one["base_offset"] + span * min(finding["offset"] / one["size"], 1))
+            begin, end = one.get("base_offset", one.get("begin")), one.get("end_offset", one.get("used"))
+            return int(begin + (end - begin) * min(finding["offset"] / one["size"], 1))
     return None
 
 

@@ -289,6 +289,36 @@ def test_several_stores_replicas_and_what_cannot_be_read(rmqctl: Rmqctl, tmp_pat
     assert rmqctl("report", tmp_path / "nowhere", tmp_path / "out.html").exit_code == 11
 
 
+@pytest.mark.parametrize(("name", "log"), [("4.3.1-clean", "plain-none-0"), ("5.3.3-crash", "LabOrders/2")])
+def test_replicas_lie_side_by_side(name: str, log: str, tmp_path: Path) -> None:
+    roots = [golden.unpack(name, tmp_path / one) for one in "xy"]
+    damaged(name, tmp_path / "z")
+    if name.startswith("4"):
+        segments = sorted((roots[1] / log).glob("*.log"))
+        segments[-1].unlink()
+    document = document_of(*roots, tmp_path / "z" / name, replicas=True)
+    made = Page(page(document))
+    *own, side = made.data["pictures"]
+    assert len(own) == 3
+    lanes = side["queues"]
+    names = [lane["name"] for lane in lanes]
+    assert names[::3] == list(dict.fromkeys(names)), "lanes of one log lie together"
+    assert {lane["label"] for lane in lanes} == {f"{one}/{name}" for one in "xyz"}
+    assert log in names[:6], "damage comes first"
+    ids = {attrs["id"] for _, attrs in made.elements if attrs.get("id")}
+    leads = [mark["to"] for lane in (*side["log"], *lanes) for mark in lane["marks"] if "to" in mark]
+    assert leads
+    assert set(leads) <= ids
+    assert {f"{lane['prefix']}-f{m['finding']}" for lane in lanes for m in lane["marks"] if "finding" in m} <= ids
+    (third,) = (lane for lane in lanes if lane["label"] == f"z/{name}" and lane["name"] == log)
+    (alone,) = (lane for lane in own[2]["queues"] if lane["name"] == log)
+    assert third["blocks"] == alone["blocks"]
+    if name.startswith("4"):
+        first, second = (next(x for x in lanes if x["name"] == log and x["label"][0] == one) for one in "xy")
+        (mark,) = (mark for mark in second["marks"] if "to" in mark)
+        assert second["end"] == mark["at"] < first["end"]
+
+
 def test_it_is_bounded_and_says_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rmqctl.report import collecting
 

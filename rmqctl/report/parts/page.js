@@ -86,8 +86,9 @@ class Panel {
     }
     this.lanes.forEach((lane, n) => {
       const y = 6 + n * ROW;
-      const label = element(this.svg, "text", {x: LEFT - 8, y: y + 13, "text-anchor": "end"}, shortened(lane.name, 34));
-      element(label, "title", {}, lane.name);
+      const label = element(this.svg, "text", {x: LEFT - 8, y: y + 13, "text-anchor": "end"}, lane.label === undefined ? shortened(lane.name, 34) : `${shortened(lane.name, 20)} ${shortened(lane.label, 13)}`);
+      element(label, "title", {}, lane.label === undefined ? lane.name : `${lane.name} of ${lane.label}`);
+      if (lane.label !== undefined && n > 0 && lane.name !== this.lanes[n - 1].name) element(this.svg, "line", {class: "grid", x1: 0, x2: WIDTH, y1: y - 3, y2: y - 3});
       this.draw(this, lane, y, at, low, high);
     });
   }
@@ -114,13 +115,33 @@ function lane(prefix) {
       if (mark.at < low || mark.at > high) continue;
       const x = at(mark.at), text = `${mark.text} (${unit} ${number.format(mark.at)})`;
       let home = panel.svg;
-      if (mark.finding !== undefined) {
-        home = element(panel.svg, "a", {href: `#${prefix}-f${mark.finding}`, "aria-label": text});
+      const to = mark.finding === undefined ? mark.to : `${one.prefix ?? prefix}-f${mark.finding}`;
+      if (to !== undefined) {
+        home = element(panel.svg, "a", {href: `#${to}`, "aria-label": text});
         element(home, "circle", {class: `mark m-${mark.kind}`, cx: x, cy: y + 8, r: 5, "data-text": text});
       } else element(home, "line", {class: `mark m-${mark.kind}`, x1: x, x2: x, y1: y - 2, y2: y + 18, "data-text": text});
       element(home.lastChild, "title", {}, text);
     }
   };
+}
+
+/* What the marks and colours of lanes mean, of those that are there. */
+const SIGNS = [
+  ["used", "written"], ["block", "room of a file"], ["gone", "a start takes it away"], ["error", "error"], ["warning", "warning"], ["note", "note"],
+  ["cut", "a start ends here"], ["checkpoint", "checkpoint, high watermark, log start"], ["group", "consumer group"],
+  ["anomaly", "group where no message is"], ["open", "open transaction"], ["pending", "timer, delayed, half or popped message"], ["epoch", "leader epoch"],
+];
+function legend(home, lanes) {
+  const there = new Set(lanes.flatMap((one) => [...one.marks.map((mark) => mark.kind), ...(one.blocks.length ? ["block"] : []), ...(one.cut ? ["gone"] : []), "used"]));
+  const box = element(home, "p", {class: "legend"});
+  for (const [kind, text] of SIGNS) {
+    if (!there.has(kind)) continue;
+    const svg = element(element(box, "span"), "svg", {viewBox: "0 0 16 16", "aria-hidden": "true"});
+    if (["error", "warning", "note"].includes(kind)) element(svg, "circle", {class: `mark m-${kind}`, cx: 8, cy: 8, r: 5});
+    else if (["used", "block", "gone"].includes(kind)) element(svg, "rect", {class: kind, width: 16, height: 16});
+    else element(svg, "line", {class: `mark m-${kind}`, x1: 8, x2: 8, y1: 0, y2: 16});
+    svg.parentNode.append(text);
+  }
 }
 
 function times(found) {
@@ -138,12 +159,13 @@ for (const home of document.querySelectorAll(".picture")) {
   const found = data.pictures[Number(home.dataset.store)], draw = lane(home.dataset.prefix);
   const bar = element(home, "div", {class: "bar"}), views = {};
   const body = element(home, "div");
-  element(home, "p", {class: "hint"}, "Zoom: + and \u2212, or Ctrl and the wheel; arrows move; 0 shows all. A dot is a finding and leads to it.");
+  element(home, "p", {class: "hint keys"}, "Zoom: + and \u2212, or Ctrl and the wheel; arrows move; 0 shows all. A dot is a finding and leads to it.");
   const span = (lanes) => [Math.min(...lanes.map((one) => one.begin)), Math.max(1, ...lanes.map((one) => one.end ?? 0), ...lanes.flatMap((one) => (one.marks ?? []).map((mark) => mark.at)))];
   const offset = (value) => number.format(Math.round(value));
   if (found.log.length || found.queues.length) views["by offset"] = (to) => {
     if (found.log.length) new Panel(to, "The log, in bytes", found.log, span(found.log), "bytes", draw, offset);
     if (found.queues.length) new Panel(to, found.log.length ? "Queues, in messages" : "Partitions, in messages", found.queues, span(found.queues), "messages", draw, offset);
+    legend(to, [...found.log, ...found.queues]);
   };
   if (found.times) views["by time"] = (to) => new Panel(to, "Messages by time", found.times.lanes, [found.times.begin, found.times.end], "time", times(found.times), moment);
   const buttons = Object.entries(views).map(([name, fill]) => {
@@ -155,6 +177,7 @@ for (const home of document.querySelectorAll(".picture")) {
     });
     return button;
   });
+  bar.hidden = buttons.length < 2;
   if (buttons.length) buttons[0].click(); else element(body, "p", {}, "Nothing is there to be drawn.");
 }
 
@@ -179,7 +202,8 @@ for (const form of document.querySelectorAll(".filter")) {
 function open() {
   let at = null;
   try { at = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { return; }
-  if (at === null || !at.matches("details")) return;
+  if (at === null) return;
+  if (!at.matches("details")) { at.focus(); return; }
   at.hidden = false;
   at.open = true;
   at.scrollIntoView({block: "start"});
@@ -187,5 +211,5 @@ function open() {
 }
 addEventListener("hashchange", open);
 open();
-addEventListener("beforeprint", () => { for (const one of document.querySelectorAll(".finding.error, .part")) one.open = true; });
+addEventListener("beforeprint", () => { for (const one of document.querySelectorAll(".finding.error, .finding.warning, .part")) one.open = true; });
 })();
