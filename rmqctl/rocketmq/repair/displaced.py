@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from formats.rocketmq.message import TRANSACTION, Magic, decode_record
 from rmqctl.files.local import BytesSource
 from rmqctl.findings import FindingKind
-from rmqctl.repair.edits import Cut, Overwrite, Quarantine, Step
+from rmqctl.repair.edits import Create, Cut, Overwrite, Quarantine, Step
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.log import LOG_BODY_CRC, LOG_PROPERTIES_LOST, LOG_QUEUE_OFFSET, LOG_STORE_TIME
 from rmqctl.rocketmq.log.block import Ints
@@ -48,11 +49,13 @@ from rmqctl.rocketmq.repair.queue_references import (
     place_of,
     references_into,
 )
-from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import OFFSET_DIGITS, RocketMQStore, StoreFile
 from rmqctl.text import number_of
 
 _MOST = 256 << 20
 """Bytes of destroyed ranges that are searched."""
+_MOST_FILES = 4
+"""Files after the last one that records in other places may have been in."""
 _NEAR = 1 << 18
 """Bytes between two gaps that a page of another log may have filled."""
 _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (Magic.MESSAGE_V1, Magic.MESSAGE_V2))
@@ -260,7 +263,8 @@ class Whereabouts:
     # --- records that go home ---------------------------------------------------------------------------
 
     def steps(self, gaps: Iterable[LogGap]) -> list[Step]:
-        """Return steps that put whole records back where they say they lie, into ranges that hold nothing sound.
+        """Return steps that put whole records back where they say they lie, into ranges that hold nothing sound; where
+        files after the last one had some, steps that make these files: the next round fills them.
 
         Args:
             gaps: those ranges, misplaced records that do not belong where they lie included.
@@ -273,7 +277,10 @@ class Whereabouts:
             return []
         moved: dict[str, list[Displaced]] = defaultdict(list)
         self.homes.clear()
-        for one in self._chosen(list(self._strewn(sources)), free):
+        found = list(self._strewn(sources))
+        if made := list(self._files_after_the_last(found)):
+            return made
+        for one in self._chosen(found, free):
             file = self.log.file_of(one.home)
             assert file is not None
             moved[file.name].append(one)
@@ -281,11 +288,33 @@ class Whereabouts:
         return [self._step(name, found) for name, found in moved.items()]
 
     def _room_at_end(self, gaps: list[LogGap]) -> Iterator[LogGap]:
-        """Yield the room after the last record, where no range of the log has it."""
-        end = self.damage.end
-        file, finding = self.log.file_of(end), next((g.finding for g in (*gaps, *self.damage.misplaced)), None)
-        if file is not None and finding is not None and not file.lead and not any(g.limit > end for g in gaps):
-            yield LogGap(finding, file, end, end, Setting(self.damage.last_time), is_tail=True)
+        """Yield the room after the last record that no range of the log has: in its file, and in those after it."""
+        end, found = self.damage.end, (g.finding for g in (*gaps, *self.damage.misplaced))
+        finding = next(chain(found, *self.damage.records.values()), None)
+        for file in self.log.files:
+            begin = max(file.base, end)
+            is_room = begin < file.base + file.size and not file.lead and not any(g.limit > begin for g in gaps)
+            if finding is not None and is_room:
+                yield LogGap(finding, file, begin, begin, Setting(self.damage.last_time), is_tail=True)
+
+    def _files_after_the_last(self, found: list[Displaced]) -> Iterator[Step]:
+        """Yield steps that make the files after the last one to which units of the queues lead, and where records say
+        that they belong to those units.
+        """
+        last = self.log.files[-1]
+        end = self.log.max_offset
+        homeless = [one for one in found if end <= one.home < end + _MOST_FILES * last.size]
+        if not homeless or last.lead:
+            return
+        claims = references_into(self.repair.store, [(end, max(one.end for one in homeless))])
+        proven = [one for one in homeless if _is_led(one.home, one.raw, claims)]
+        for base in range(end, max((one.home + 1 for one in proven), default=end), last.size):
+            here = sum(base <= one.home < base + last.size for one in proven)
+            name = f"{last.name.rpartition('/')[0]}/{base:0{OFFSET_DIGITS}d}"
+            what = "make the file anew, without a record"
+            count = number_of(here or len(proven), "record")
+            why = f"{count} in other places, and units that lead to them, say that it was there"
+            yield Step(self._kind(proven[0]), name, what, why, (Create(name, size=last.size),))
 
     def _bodies(self) -> Iterator[Range]:
         """Records whose body is destroyed: whole ones may lie in it."""

@@ -1,7 +1,7 @@
 """Files of the log that are missing, under a wrong name, of another broker, or without a use (spec 1.2, 7).
 
-Missing files in the middle of the log come from a replica, or are made again with placeholders. Files under a wrong
-name get their right one, or go where no broker stumbles over them.
+Missing files in the middle of the log come from a replica, or are made again, empty: what lay in them is mended as any
+destroyed range. Files under a wrong name get their right one, or go where no broker stumbles over them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqctl.files.local import ByteSource, without_room
+from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding
 from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
@@ -28,17 +28,12 @@ from rmqctl.rocketmq.findings.log import (
 from rmqctl.rocketmq.log.block import GapKind
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, files_to_rename, has_data, misplaced_files
 from rmqctl.rocketmq.log.measure import whole_records
-from rmqctl.rocketmq.log.record import HEAD_SEEN, SMALLEST, LogReader, physical_of
+from rmqctl.rocketmq.log.record import HEAD_SEEN, LogReader, physical_of
 from rmqctl.rocketmq.log.scan import Extent, scan
-from rmqctl.rocketmq.repair.damage import Break, LogDamage, setting_of
-from rmqctl.rocketmq.repair.gaps import bridge
 from rmqctl.rocketmq.repair.log_repair import Replica
-from rmqctl.rocketmq.repair.placeholder import Setting
 from rmqctl.rocketmq.repair.queue_references import (
     LIGHT_QUEUE,
     Place,
-    QueueReference,
-    QueueReferences,
     leads_to,
     place_of,
     references_into,
@@ -60,15 +55,10 @@ _MOST_MISSING = 64
 """Files that a gap may have where the log has fewer."""
 
 
-def missing_steps(
-    store: RocketMQStore, damage: Callable[[], LogDamage], geometry: Geometry, replica: Replica | None
-) -> Iterator[Step]:
+def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
     """One step a missing file; files without records of their own after a gap go into quarantine instead.
 
     A gap of more files than the log has is left: what follows it may be another log's.
-
-    Args:
-        damage: what the log shows, asked where it is needed.
     """
     if not store.log_files:
         yield from _no_log(store, geometry, replica)
@@ -90,9 +80,8 @@ def missing_steps(
             what = f"left as it is: {count} in front of {after:0{OFFSET_DIGITS}d} are missing"
             why = "give --from REPLICA, or move the files behind the gap away if they are another store's"
             yield Step(LOG_GAP.id, gap.file, what, why)
-    gaps = [gap for gap in gaps if gap.size <= most or replica is not None]
-    if gaps:
-        yield from _Filler(store, files, geometry.commit_log_file_size, replica).steps(gaps, damage())
+        else:
+            yield from _made_again(gap, geometry.commit_log_file_size, replica)
 
 
 def _no_log(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
@@ -110,14 +99,8 @@ def _no_log(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -
             name = f"{COMMIT_LOG}/{file.base:0{OFFSET_DIGITS}d}"
             data = replica.file(file.base, file.size, is_last=file is replica.store.log_files[-1])
             if data is not None:
-                why = f"{replica.store.root} has the file, and all its records are sound"
-                yield Step(
-                    LOG_MISSING.id,
-                    name,
-                    "take the file from the replica",
-                    why,
-                    (Create(name, data, size=file.size),),
-                )
+                edits = (Create(name, data, size=file.size),)
+                yield Step(LOG_MISSING.id, name, "take the file from the replica", _has_the_file(replica), edits)
         return
     claims = references_into(store, [(0, 1 << 62)])
     size, end = geometry.commit_log_file_size, claims.end
@@ -133,59 +116,23 @@ def _no_log(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -
     yield Step(LOG_MISSING.id, name, what, why, (Create(name, size=size),), loses=len(claims))
 
 
-class _Filler:
-    def __init__(self, store: RocketMQStore, files: list[StoreFile], size: int, replica: Replica | None) -> None:
-        self.files, self.size, self.replica = files, size, replica
-        self.store = store
-        self._holes: list[Break] = []
-        self._claims = QueueReferences(())
+def _made_again(gap: Finding, size: int, replica: Replica | None) -> Iterator[Step]:
+    """One step a file of a gap: the replica's, else an empty one. What lay in it is a destroyed range like any other,
+    to which records that lie elsewhere come home.
+    """
+    begin = gap.physical_offset or 0
+    for base in range(begin, begin + gap.size - size + 1, size):
+        name = f"{gap.file.rpartition('/')[0]}/{base:0{OFFSET_DIGITS}d}"
+        data = replica.file(base, size) if replica is not None else None
+        if data is not None and replica is not None:
+            what, why = "restore the file from the replica", _has_the_file(replica)
+        else:
+            what, why = "make the file anew, without a record", "no other record moves"
+        yield Step(LOG_GAP.id, name, what, why, (Create(name, data or b"", size=size),))
 
-    def steps(self, gaps: list[Finding], damage: LogDamage) -> Iterator[Step]:
-        ranges = [(g.physical_offset or 0, (g.physical_offset or 0) + g.size) for g in gaps]
-        self._holes = damage.holes
-        beside = [(max(h.after, 0), h.before) for h in self._holes]  # other ranges may be destroyed in the same hole
-        claims = references_into(self.store, [*ranges, *beside], damage.missing.physical)
-        self._claims = claims.without_false(damage.missing, damage.doubtful)
-        for gap, (begin, end) in zip(gaps, ranges, strict=True):
-            for base in range(begin, end - self.size + 1, self.size):
-                name = f"{gap.file.rpartition('/')[0]}/{base:0{OFFSET_DIGITS}d}"
-                yield self._from_replica(name, base) or self._made_again(name, base)
 
-    def _from_replica(self, name: str, base: int) -> Step | None:
-        data = self.replica.file(base, self.size) if self.replica else None
-        if data is None or self.replica is None:
-            return None
-        why = f"{self.replica.store.root} has the file, and all its records are sound"
-        return Step(LOG_GAP.id, name, "restore the file from the replica", why, (Create(name, data, size=self.size),))
-
-    def _made_again(self, name: str, base: int) -> Step:
-        end = base + self.size
-        claims = self._claims.inside(base, end - 8)
-        unplaced = [
-            QueueReference(h.topic, h.queue_id, offset, -1, source="hole in the queue offsets of the log")
-            for h in self._holes
-            if h.after < base and h.before >= end
-            for offset in range(h.expected, h.expected + min(h.missing, self.size // SMALLEST))
-            if (h.topic, h.queue_id, offset) not in self._claims.places
-        ]
-        known = self._claims.every() if unplaced else ()
-        made = bridge(base, end, claims, unplaced, self._setting(base), at_end=True, light=self._light, known=known)
-        assert made is not None  # a whole file has room for a blank record
-        count = len(made.placed)
-        what = f"make the file anew with {number_of(count, 'placeholder')}"
-        why = "its messages are lost, but their queue offsets stay taken, and no other record moves"
-        edit = Create(name, without_room(made.data), size=self.size)
-        return Step(LOG_GAP.id, name, what, why, (edit,), loses=count + len(made.unplaced))
-
-    def _light(self, physical: int) -> list[QueueReference]:
-        return [c for c in self._claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
-
-    def _setting(self, base: int) -> Setting:
-        """From the first record after the gap that begins a file."""
-        with LogReader(self.files) as log:
-            later = (log.record(f.base) for f in self.files if f.base > base)
-            first = next((record for record in later if record), None)
-            return setting_of(first) if first else Setting()
+def _has_the_file(replica: Replica) -> str:
+    return f"{replica.store.root} has the file, and all its records are sound"
 
 
 # --- those under a wrong name get their right one ----------------------------------------------------

@@ -119,8 +119,8 @@ class LogMender:
         aside: Sequence[StoreFile] = (),
         moved: Collection[int] = (),
     ) -> None:
-        ranges = [*damage.ranges(), *((at, at + 1) for at in suspects)]
         log = LogReader(store.log_files)
+        ranges = [*damage.ranges(), *((at, at + 1) for at in suspects), (damage.end, log.max_offset)]
         is_misplaced = lie_in(damage.missing.physical, ((run.begin, run.end) for run in damage.misplaced))
         claims = references_into(store, ranges, damage.missing.physical)
         claims = claims.without_false(damage.missing.where(~is_misplaced), damage.doubtful)
@@ -376,7 +376,7 @@ class _Planner(Planner[RocketMQStore]):
         self.take(foreign_steps(self.store, found))
         self.take(misnamed_queue_steps(self.below, found, self.below.log_files))
         self.take(stray_steps(self.store, geometry))
-        self.take(missing_steps(self.store, self._damage, geometry, replica))
+        self.take(missing_steps(self.store, geometry, replica))
         known, moved = set(self.left), set[int]()
         for _ in range(_ROUNDS):
             self.left = {

@@ -484,6 +484,29 @@ def test_a_misnamed_queue_gets_its_name_once_exchanged_log_files_have_theirs(pat
     assert patient.gone(found) == []
 
 
+@pytest.mark.parametrize(
+    "to", [pytest.param(SIZE + 20480, id="in a large body"), pytest.param(45056, id="over records")]
+)
+@pytest.mark.parametrize("number", [-2, -1])
+@pytest.mark.parametrize("store", ["4.9.8-clean", "5.5.0-crash"])
+def test_records_of_a_lost_file_that_lie_in_another_come_home(store: str, number: int, to: int, tmp_path: Path) -> None:
+    """Whether files follow it or not: it is made anew for them, and what else was in it is bridged up to them."""
+    patient = Patient(golden.unpack(store, tmp_path), tmp_path)
+    lost = [file for file in sorted((patient.root / "commitlog").iterdir()) if any(file.read_bytes()[:8])][number]
+    base, page = int(lost.name), lost.read_bytes()[4096:20480]
+    lost.unlink()
+    patient.put(to, page)
+    sound = [(one, range(one.physical, one.physical + len(one.raw))) for one, _ in patient.sound.values()]
+    here = {one for one, place in sound if base + 4096 <= place.start and place.stop <= base + 20480}
+    over = {one for one, place in sound if place.start < to + len(page) and to < place.stop}
+    rest = {one for one, place in sound if base <= place.start < base + SIZE} - here
+    repair, _, found = patient.plan()
+    assert repair.books.problems == []
+    assert set(patient.gone(found)) == over | rest
+    assert len(here) >= 10
+    assert not any(one.is_named([name for step in repair.plan.steps for name in step.gives_up]) for one in here)
+
+
 # --- at random ----------------------------------------------------------------------------------------------
 
 
