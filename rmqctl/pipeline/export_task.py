@@ -102,13 +102,25 @@ class _Orc:
         self._file.close()
 
 
+class _Lent:
+    """A stream for somebody who closes what it writes to, though that is not its own."""
+
+    closed = False
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.write, self.flush = stream.write, stream.flush
+
+    def close(self) -> None:
+        pass
+
+
 class _Lines:
     """Text, one row a line, compressed on the way."""
 
     def __init__(self, layout: ExportLayout, stream: BinaryIO, schema: pa.Schema) -> None:
         self._out: Any = stream
         if layout.compression != "none":
-            self._out = pa.CompressedOutputStream(pa.PythonFile(stream, "w"), layout.compression)
+            self._out = pa.CompressedOutputStream(pa.PythonFile(_Lent(stream), "w"), layout.compression)
         self._times = [f.name for f in schema if pa.types.is_timestamp(f.type)]
         self._names = schema.names
 

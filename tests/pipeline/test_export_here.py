@@ -38,6 +38,20 @@ def test_any_pattern_counts_each_row_once(rmqctl: Any, tmp_path: Path) -> None:
     assert counted(f"{out}/**/*.parquet") == (few, few)
 
 
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+@pytest.mark.parametrize("to", ["csv", "jsonl"])
+def test_text(to: str, compression: str, rmqctl: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ("--to", to, "--compression", compression, "-o", "json")
+    done = rmqctl("export", golden.pristine(STORE), out, *options)
+    assert done.exit_code == 0, done.stderr
+    files = {out / file["path"]: file["size"] for file in json.loads(done.stdout)["files"]}
+    assert {path: path.stat().st_size for path in files} == files
+    reader = "read_csv" if to == "csv" else "read_json"
+    places = duckdb.sql(f"select physical_offset from {reader}({[str(path) for path in files]})").fetchall()
+    assert sorted(place for (place,) in places) == sorted(row["physical_offset"] for row in truths.expected(STORE))
+
+
 def test_buckets_and_compaction(rmqctl: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ("--partition-by", "bucket(topic,3)", "--split-size", "64K", "--body", "none")
