@@ -193,6 +193,9 @@ class FleetTables:
     def for_cores(self, cores: int | None) -> FleetTables:
         return self._changed(lambda tables: tables.for_cores(cores), self.listed, columns=self.columns)
 
+    def anew(self) -> FleetTables:
+        return self._changed(lambda tables: tables.anew(), self.listed, columns=self.columns)
+
     def _changed(
         self, change: Callable[[Tables], Tables], listed: Sequence[Listed], *, columns: tuple[str, ...] | None
     ) -> FleetTables:

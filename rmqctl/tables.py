@@ -227,6 +227,10 @@ class Tables(Protocol):
         """Return the tables divided for so many tasks at once."""
         ...
 
+    def anew(self) -> Tables:
+        """Return the same tables, read as they are from now on."""
+        ...
+
     def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
         """Return the table ``findings``, with the log checked elsewhere."""
         ...
@@ -367,6 +371,9 @@ class OptionTables(Generic[Options]):
 
     def for_cores(self, cores: int | None) -> Self:
         return self._with(cores=cores)
+
+    def anew(self) -> Self:
+        return self
 
     @property
     def _given(self) -> Any:

@@ -8,6 +8,7 @@ may go is kept open: an open file stays what it was, whatever its name leads to 
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from rmqctl.files.local import opened
-from rmqctl.files.tree import Entry, ForgivingFile, ForgivingTree, Listing, LocalTree, Refusals, join
+from rmqctl.files.tree import Entry, ForgivingFile, ForgivingTree, Listing, LocalTree, Refusals, Tree, join
 
 _MANY = 1 << 20
 
@@ -46,11 +47,16 @@ class Pin:
         """Bytes in the file now."""
         return os.fstat(self._descriptor).st_size
 
+    def inode(self) -> int:
+        return os.fstat(self._descriptor).st_ino
+
     def opened(self) -> int | None:
-        """Return a descriptor of its own; None in another process where the system shows no open files."""
-        if self._process == os.getpid():
-            return os.dup(self._descriptor)
+        """Return a descriptor of its own; None in another process where the system shows no open files, or where they
+        are closed.
+        """
         with suppress(OSError):
+            if self._process == os.getpid():
+                return os.dup(self._descriptor)
             return opened(f"/proc/{self._process}/fd/{self._descriptor}")
         return None
 
@@ -96,12 +102,14 @@ class Held:
         end: bytes from here on are zeros.
         head: bytes of the file from its begin on that were read at the moment, and have changed since perhaps.
         pin: the file that had the name; None: whatever has it.
+        inode: of that file, which no other has while it is there; None: any file counts that has the name.
     """
 
     size: int
     end: int
     head: bytes = b""
     pin: Pin | None = None
+    inode: int | None = None
 
 
 @dataclass(slots=True)
@@ -116,15 +124,15 @@ class Moment:
     listed: dict[str, dict[str, Entry]] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
 
-    def list(self, tree: LocalTree, path: str = "") -> None:
-        """Note the names in a directory and all below it, with the sizes of files."""
+    def list(self, tree: LocalTree, path: str = "", *, below: bool = True) -> None:
+        """Note the names in a directory with the sizes of files, and of all below it."""
         try:
             found = tree.entries(path)
         except OSError:  # whoever asks for it learns why
             return
         self.listed[path] = {entry.name: entry for entry in found}
         for entry in found:
-            if entry.is_directory and not Path(tree.full(entry.path)).is_symlink():
+            if below and entry.is_directory and not Path(tree.full(entry.path)).is_symlink():
                 self.list(tree, entry.path)
 
     def is_new(self, path: str) -> bool:
@@ -133,14 +141,22 @@ class Moment:
         found = self.listed.get(above)
         return name not in found if found is not None else self.is_new(above)
 
-    def hold(self, path: str, end: int, head: bytes = b"", size: int | None = None, pin: Pin | None = None) -> None:
+    def hold(
+        self,
+        path: str,
+        end: int,
+        head: bytes = b"",
+        size: int | None = None,
+        pin: Pin | None = None,
+        inode: int | None = None,
+    ) -> None:
         """Note what counts of a file.
 
         Args:
             end: bytes from here on are zeros.
             head: bytes from its begin on, as they were at the moment.
             size: of the file at the moment; None: as it was listed.
-            pin: the file itself, see `Held`.
+            pin, inode: the file itself, see `Held`.
         """
         directory, _, name = path.rpartition("/")
         found = self.listed[directory]
@@ -150,7 +166,7 @@ class Moment:
             self.listed[directory] = dict(sorted(found.items()))
         elif size is not None:
             found[name] = entry = entry._replace(size=size)
-        self.held[path] = Held(entry.size, end, head, pin)
+        self.held[path] = Held(entry.size, end, head, pin, inode)
 
     def hide(self, path: str) -> None:
         """Note that a file or directory is not there."""
@@ -236,11 +252,36 @@ class MomentTree(ForgivingTree):
         """Note that a file is not there."""
         self.moment.hide(self._key(path))
 
+    def alone(self, path: str) -> MomentTree:
+        """Return a tree that knows only of one file what was held, to be taken to other processes with little."""
+        key = self._key(path)
+        directory, _, name = key.rpartition("/")
+        listed = self.moment.listed.get(directory, {})
+        moment = Moment({directory: {name: listed[name]}} if name in listed else {})
+        if key in self.moment.held:
+            moment.held[key] = self.moment.held[key]
+        return MomentTree(self.root, moment, self.shown, {}, self.above)
+
+    def inode(self, path: str) -> int | None:
+        """Return the inode of the file that was held; None where that was not looked at."""
+        held = self.moment.held.get(self._key(path))
+        return None if held is None else held.inode
+
     def child(self, path: str) -> MomentTree:
         return MomentTree(self.full(path), self.moment, self._name(path), self.refusals, self._key(path))
 
     def _key(self, path: str) -> str:
         return join(self.above, path) if path else self.above
+
+
+def raise_refused(tree: Tree, name: str) -> None:
+    """Refuse to go on with a file that could not be read, of which zeros stand for the rest.
+
+    Raises:
+        OSError: what the system said.
+    """
+    if isinstance(tree, MomentTree) and name in tree.refusals:
+        raise tree.refusals[name][0]
 
 
 class HeldFile(ForgivingFile):
@@ -254,9 +295,21 @@ class HeldFile(ForgivingFile):
         return self.held.size
 
     def _descriptor(self) -> int:
-        if self._fd is None and self.held.pin is not None:
+        if self._fd is not None:
+            return self._fd
+        if self.held.pin is not None:
             self._fd = self.held.pin.opened()
+        if not self._is_it():  # who kept it open has ended: another process, or one of another machine, has its number
+            self.close()
+            super()._descriptor()
+        if not self._is_it():
+            self.close()
+            raise FileNotFoundError(errno.ENOENT, "another file has its name", self.path)
         return super()._descriptor()
+
+    def _is_it(self) -> bool:
+        """Whether the open file is the one that was held."""
+        return self._fd is not None and self.held.inode in {None, os.fstat(self._fd).st_ino}
 
     def read_at(self, offset: int, size: int) -> bytes:
         held, size = self.held, max(min(size, self.held.size - offset), 0)

@@ -154,9 +154,10 @@ class LocalQueries:
                 connection.execute(f"SET {setting}").fetchall()
             for case in (str.upper, str.lower):
                 connection.create_function(f"{FULL_CASE}{case.__name__}", case, [_VARCHAR], _VARCHAR)
+            now = {id(store): store.anew() for _, store in self._tables.values()}
             for name, use in uses(text, {name: schema.names for name, schema in schemas.items()}).items():
                 kind, store = self._tables[name]
-                source = store.asked(use.columns, use.conditions).table(kind)
+                source = now[id(store)].asked(use.columns, use.conditions).table(kind)
                 rows = _Rows(source, source.schema(), self._failed)
                 self._read.append(rows.read)
                 connection.register(name, rows)

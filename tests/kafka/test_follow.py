@@ -9,7 +9,7 @@ import pytest
 
 from rmqctl.files.tree import LocalTree
 from rmqctl.filters import Filters
-from rmqctl.kafka.directory.directory import read_partition
+from rmqctl.kafka.directory.directory import LogDirectories, read_directory
 from rmqctl.kafka.dump.dumping import Follow
 from rmqctl.kafka.dump.segments import SegmentDump
 from rmqctl.kafka.filters import Wanted
@@ -48,7 +48,8 @@ def test_what_is_appended_is_shown_once_it_is_whole(log: Path) -> None:
         steps.pop(0)()
 
     seen: list[int | None] = []
-    follow = Follow(SegmentDump(Wanted(Filters())), [read_partition(LocalTree(log.parents[1]), "t-0")], sleep)
+    logs = LogDirectories([read_directory(LocalTree(log.parents[1]))])
+    follow = Follow(SegmentDump(Wanted(Filters())), logs, logs.partitions, sleep)
     with pytest.raises(KeyboardInterrupt):
         seen.extend(row and row["base_offset"] for row in follow.rows())
     assert seen == [0, 3, 6, None, None, 9, 12, None, None, 15, 18, None]

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from rmqctl.files.local import PAGE, data_extents, pread
 from rmqctl.files.moment import Moment, MomentTree, Pin, keep_small, pinned
-from rmqctl.files.tree import LocalTree
+from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, read_directory, read_partition
 from rmqctl.kafka.directory.file_names import DirectoryState, FileKind, NameMeaning, meaning_of, partition_of
 
@@ -44,13 +44,27 @@ def at_one_moment(logs: LogDirectories, partitions: frozenset[str] | None = None
 
 
 def _held(directory: LogDirectory, partitions: frozenset[str] | None) -> LogDirectory:
-    live = directory.tree
-    if not isinstance(live, LocalTree) or isinstance(live, MomentTree):
+    tree = tree_at_one_moment(directory, partitions)
+    if tree is directory.tree:
         return directory
-    is_lone = len(directory.partitions) == 1 and not directory.partitions[0].directory
+    if _is_lone(directory):
+        return LogDirectory(tree, [read_partition(tree, "")])
+    return read_directory(tree)
+
+
+def tree_at_one_moment(directory: LogDirectory, partitions: frozenset[str] | None) -> Tree:
+    """Return the files of a directory as they are at one moment where a broker runs; else as they lie.
+
+    Args:
+        partitions: as of `at_one_moment`.
+    """
+    live = directory.tree
+    if not isinstance(live, LocalTree) or isinstance(live, MomentTree) or not directory.is_running():
+        return live
+    is_lone = _is_lone(directory)
     moment = Moment()
     small = keep_small(live, [entry.path for entry in live.entries("", sizes=False) if not entry.is_directory])
-    moment.list(live)
+    moment.list(live, below=partitions is None)
     _hold_small(moment, small)
     listed = moment.listed.get("", {}).values()
     names = [entry.path for entry in listed if entry.is_directory and partition_of(entry.name) is not None]
@@ -60,10 +74,12 @@ def _held(directory: LogDirectory, partitions: frozenset[str] | None) -> LogDire
         if time.monotonic() > until:
             break
         time.sleep(_PAUSE)
-    tree = MomentTree(directory.root, moment)
-    if is_lone:
-        return LogDirectory(tree, [read_partition(tree, "")])
-    return read_directory(tree)
+    return MomentTree(directory.root, moment)
+
+
+def _is_lone(directory: LogDirectory) -> bool:
+    """Whether a user pointed at the directory of a partition that lies alone."""
+    return len(directory.partitions) == 1 and not directory.partitions[0].directory
 
 
 def _settle(live: LocalTree, moment: Moment, path: str) -> bool:
@@ -81,16 +97,21 @@ def _settle(live: LocalTree, moment: Moment, path: str) -> bool:
     _hold_small(moment, small)
     indexed = {files[name].base for name in growing if files[name].kind in _ENTRY}
     for name in sorted(growing, key=lambda name: _GROWS.index(files[name].kind)):
-        meaning, pin, listed = files[name], opened[name], moment.listed[path][name.rpartition("/")[2]].size
+        meaning, pin, listed = files[name], opened[name], moment.listed[path][_last(name)].size
+        inode = before.get(_last(name)) if pin is None else pin.inode()
         if meaning.kind in _ENTRY:
-            moment.hold(name, _filled(pin, listed, _ENTRY[meaning.kind]), pin=pin)
+            moment.hold(name, _filled(pin, listed, _ENTRY[meaning.kind]), pin=pin, inode=inode)
         else:  # the indexes of a new log are made with its first batch
             is_new = meaning.kind is FileKind.LOG and meaning.base not in indexed
             size = listed if is_new or pin is None else pin.size()
-            moment.hold(name, size, size=size, pin=pin)
+            moment.hold(name, size, size=size, pin=pin, inode=inode)
     state = named.state if (named := partition_of(path)) is not None else DirectoryState.PLAIN
     served = state in {DirectoryState.PLAIN, DirectoryState.FUTURE}
     return has_stayed and not (served and _is_under_way(files, moment))
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _identities(live: LocalTree, path: str) -> dict[str, int] | None:

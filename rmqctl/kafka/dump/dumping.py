@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import orjson
 
+from formats.kafka.directory_files import parse_partition_metadata
 from rmqctl import questions
 from rmqctl.answer import AnnotatedStretch, Answer, HexAnswer, Row, Section, TableLayout, within_one_file
 from rmqctl.errors import WrongUsage
+from rmqctl.files.moment import MomentTree, raise_refused
+from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters, Glob, Rendering, did_you_mean
 from rmqctl.findings import Finding, Severity, header_of
 from rmqctl.kafka.columns import redacted, shown_text
 from rmqctl.kafka.directory.directory import LogDirectories, LogFile, Partition, read_partition
 from rmqctl.kafka.directory.file_names import FileKind
+from rmqctl.kafka.directory.moment import tree_at_one_moment
 from rmqctl.kafka.dump.files import file_rows
 from rmqctl.kafka.dump.lines import LineBytes, SegmentLines, SharedLines, gathered
 from rmqctl.kafka.dump.segments import SegmentDump, extent_of
@@ -221,12 +226,10 @@ class _Run:
 
     def following(self) -> Iterator[Row | None]:
         """Yield what is there and what comes, without end."""
-        from rmqctl.kafka.dump.dumping import Follow
-
         wanted = self.segments.wanted
         chosen = [partition for partition in self.logs.selected if wanted.includes_partition(partition)]
         left = self.filters.limit
-        for row in Follow(self.segments, chosen).rows():
+        for row in Follow(self.segments, self.logs, chosen).rows():
             if row is None:
                 yield None
                 continue
@@ -397,56 +400,111 @@ RECORD_LAYOUT = TableLayout(dict.fromkeys(("finding", "batch", "record"), _RECOR
 POLL_SECONDS = 0.5
 
 
-@dataclass
-class Follow:
-    """The partitions of a dump, looked at again and again.
-
-    What stands at the end of a file and is no whole batch is left for the next look: a broker may be writing it.
-    Segments that are added to the partitions are followed too.
+@dataclass(slots=True)
+class _Followed:
+    """How much of a partition was shown.
 
     Attributes:
-        partitions: what is followed.
+        topic_id: of its topic; another is another partition of that name.
+        next: offset after the last batch that was shown.
+        files: of each log the inode, where a broker may put another in its place, and the bytes that were shown.
+    """
+
+    topic_id: str | None = None
+    next: int = 0
+    files: dict[str, tuple[int | None, int]] = field(default_factory=dict)
+
+
+@dataclass
+class Follow:
+    """The partitions of a dump, looked at again and again, beside a broker each time as they are at one moment.
+
+    What stands at the end of a file and is no whole batch is left for the next look: a broker may be writing it.
+    Segments that are added to the partitions are followed too. Of one that the cleaner puts in the place of others
+    only batches are shown that go on from those that were shown.
+
+    Attributes:
+        partitions: which of the directories' are followed.
         sleep: waits between two looks.
     """
 
     segments: SegmentDump
+    logs: LogDirectories
     partitions: list[Partition]
     sleep: Callable[[float], object] = time.sleep
-    _done: dict[str, int] = field(default_factory=dict)
+    _done: dict[tuple[str, str], _Followed] = field(default_factory=dict)
 
     def rows(self) -> Iterator[Row | None]:
         """Rows without end; None when the next one may take a while."""
+        names, chosen = frozenset(p.directory for p in self.partitions), set(map(id, self.partitions))
         while True:
-            for partition in self.partitions:
-                yield from self._partition(partition)
+            for directory in self.logs.directories:
+                tree = tree_at_one_moment(directory, names)
+                for partition in directory.partitions:
+                    if id(partition) in chosen:
+                        now = read_partition(tree, partition.directory, partition.name)
+                        yield from self._partition(tree, now)
             yield None
             self.sleep(POLL_SECONDS)
 
-    def _partition(self, partition: Partition) -> Iterator[Row]:
-        files = partition.files
-        now = read_partition(files[0].tree, partition.directory, partition.name) if files else partition
+    def _partition(self, tree: Tree, now: Partition) -> Iterator[Row]:
+        known = self._done.setdefault((tree.root, now.directory), _Followed())
+        topic_id = _topic_id_of(now)
+        if topic_id not in {None, known.topic_id}:
+            known.topic_id, known.next, known.files = topic_id, 0, {}
+        is_first, begin = not known.files, now.logs[0].base if now.logs else 0
+        if not is_first and known.next < begin:
+            yield self._missed(now, now.logs[0], f"offsets {known.next} to {begin - 1} were").row()
+        known.next = max(known.next, begin)
         for log in now.logs:
             try:
-                yield from self._file(now, log)
-            except FileNotFoundError:  # deleted meanwhile by retention
-                continue
+                yield from self._file(tree, now, log, known, is_first=is_first)
+            except FileNotFoundError:
+                yield self._missed(now, log, "it was").row()
+        known.files = {log.name: known.files[log.name] for log in now.logs if log.name in known.files}
 
-    def _file(self, partition: Partition, file: LogFile) -> Iterator[Row]:
-        start = self._done.get(file.name, 0)
+    def _file(
+        self, tree: Tree, partition: Partition, file: LogFile, known: _Followed, *, is_first: bool
+    ) -> Iterator[Row]:
+        inode = tree.inode(file.name) if isinstance(tree, MomentTree) else None
+        before, start = known.files.get(file.name, (None, 0))
+        is_other = not is_first and (file.name not in known.files or before != inode)
+        start = 0 if is_other else min(start, file.size)
+        known.files[file.name] = inode, start
         if file.size <= start:
             return
         whole = extent_of(file)
         source = file.open()
         try:
             for block in scan(source, Extent(whole.file, whole.base, start, size=file.size, chained=True)):
+                raise_refused(tree, file.name)
                 block = _whole(block, file.size)
+                if len(block):
+                    known.files[file.name] = inode, int(block.position[-1] + block.size[-1])
+                if is_other:
+                    block = block.take(block["last_offset"] >= known.next)
                 if len(block) or block.gaps:
                     for part in self.segments.parts_of(partition, block):
                         yield from self.segments.rows_of(part)
                 if len(block):
-                    self._done[file.name] = int(block.position[-1] + block.size[-1])
+                    known.next = max(known.next, int(block["last_offset"][-1]) + 1)
         finally:
             source.close()
+        raise_refused(tree, file.name)
+
+    def _missed(self, partition: Partition, file: LogFile, what: str) -> Finding:
+        text = f"{what} deleted before all was shown"
+        return Finding(FILE_UNREADABLE, file.name, 0, 0, text, topic=partition.topic, partition=partition.partition)
+
+
+def _topic_id_of(partition: Partition) -> str | None:
+    """Return the id of a partition's topic; None where nothing says it."""
+    from rmqctl.kafka.loading.checkpoints import read_text
+
+    file = partition.one(FileKind.PARTITION_METADATA)
+    with suppress(FileNotFoundError):
+        return None if file is None else parse_partition_metadata(read_text(file)).topic_id
+    return None
 
 
 def _whole(block: Block, size: int) -> Block:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any
 from urllib.parse import quote
 
@@ -37,6 +38,31 @@ from rmqctl.text import milliseconds_of
 _BODIES = ("decompressed", "none")
 
 
+class Look:
+    """One look at log directories, for all who read the same tables in a process: beside a broker their rows fit each
+    other only as of one moment. Another process takes one of its own.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Replicas | None = None
+        self._alone = Lock()
+
+    def __reduce__(self) -> tuple[type[Look], tuple[()]]:
+        return Look, ()
+
+    def at(self, path: str) -> Replicas:
+        """Return the partitions as the first who asked has seen them.
+
+        Raises:
+            NotAStore: there is no log directory at the path.
+        """
+        with self._alone:
+            if self._seen is None:
+                found: Any = open_store(path, format="kafka")
+                self._seen = found.replicas
+            return self._seen
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
     """Options of a table.
@@ -51,6 +77,7 @@ class KafkaOptions:
         read_committed: leave out control records, aborted transactions, and what is not decided yet.
         level: of the checks that ``findings`` runs.
         cores: tasks that run at once; None where nobody knows.
+        look: at the directories, which all options share that were made of these.
     """
 
     path: str
@@ -62,16 +89,19 @@ class KafkaOptions:
     read_committed: bool = False
     level: str = "full"
     cores: int | None = None
+    look: Look = field(default_factory=Look, compare=False, repr=False)
 
     def replicas(self) -> Replicas:
-        """Return the partitions as they are now.
+        """Return the partitions as they were when these options were first asked for them.
 
         Raises:
             NotAStore: there is no log directory at the path.
         """
-        found: Any = open_store(self.path, format="kafka")
-        replicas: Replicas = found.replicas
-        return replicas
+        return self.look.at(self.path)
+
+    def anew(self) -> KafkaOptions:
+        """Return the same options, whose first question sees what there is then."""
+        return replace(self, look=Look())
 
     def logs(self) -> list[PartitionLog]:
         """Return the partitions with wanted records, by topic and number."""
@@ -230,7 +260,8 @@ def size_of(logs: list[PartitionLog]) -> int:
 class RecordLog:
     """The records of all partitions, each by its offsets (`rmqctl.tables.Log`): a place is the next offset of one.
 
-    With ``read_committed`` a partition ends where the first transaction begins that is not decided.
+    With ``read_committed`` a partition ends where the first transaction begins that is not decided. What comes is seen
+    by :meth:`end`: all else is as of then, but for the changes, which are those up to now.
     """
 
     row_place, row_time = "offset", "timestamp"
@@ -251,6 +282,7 @@ class RecordLog:
         return {log.partition.label: _begin(log) for log in self.options.logs()}
 
     def end(self, known: Places | None = None, most_bytes: int | None = None, *, growing: bool = True) -> Places:
+        self.options = self.options.anew()
         found, logs = dict(known or {}), {log.partition.label: log for log in self.options.logs()}
         for label, log in logs.items():
             low = (known or {}).get(label, _begin(log))
@@ -272,7 +304,7 @@ class RecordLog:
         return {name: str(_Mark.of(logs[name], place)) for name, place in places.items() if name in logs}
 
     def changes(self, places: Places, marks: Marks) -> list[Change]:
-        logs = {log.partition.label: log for log in self.options.replicas().all}
+        logs = {log.partition.label: log for log in self.options.anew().replicas().all}
         found = (_change(name, logs.get(name), place, marks.get(name)) for name, place in places.items())
         return [change for change in found if change is not None]
 

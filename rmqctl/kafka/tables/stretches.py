@@ -18,6 +18,7 @@ import numpy as np
 
 from formats.kafka.record_batch import HEADER_SIZE, Attributes
 from rmqctl.files.local import ByteSource
+from rmqctl.files.moment import MomentTree, raise_refused
 from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters, Names
 from rmqctl.kafka.directory.directory import LogFile, Segment
@@ -113,9 +114,12 @@ class Stretch:
         check_reachable(self.tree)
         source = self.tree.open(self.file)
         try:
-            yield from scan(source, Extent(self.file, self.base, self.start, self.stop, self.size))
+            for block in scan(source, Extent(self.file, self.base, self.start, self.stop, self.size)):
+                raise_refused(self.tree, self.file)
+                yield block
         finally:
             source.close()
+        raise_refused(self.tree, self.file)
 
     def readable(self, found: Iterator[T]) -> Iterator[T]:
         """Yield what was found up to where the file cannot be read: that is a finding, and no end of the work.
@@ -255,7 +259,7 @@ class Division:
         """
         first = max(low, self.wanted.from_offset or 0)
         last = min(high, NO_END if self.wanted.to_offset is None else self.wanted.to_offset)
-        segments = segments_of(log)
+        segments, tree = segments_of(log), log.directory.tree
         place = Place(log.partition.topic or None, log.partition.partition)
         found = []
         for number, segment in enumerate(segments):
@@ -266,7 +270,7 @@ class Division:
                 leave_out("offset", (whole[1] - whole[0]) - max(end - begin, 0))
             found += [
                 Stretch(
-                    log.directory.tree,
+                    tree.alone(segment.log.name) if isinstance(tree, MomentTree) else tree,
                     segment.log.name,
                     place,
                     segment.base,
