@@ -222,6 +222,10 @@ Report = Callable[[Status], None]
 _POLL_SECONDS = 0.2
 _PLAN = re.compile(r";?\s*(?:\n\s*'|\n\s*(?:Project|Aggregate|Sort|Filter|Join|Global|With)|\n==|\n\n== ).*", re.DOTALL)
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
+_OF_VALUES = re.compile(r"SQLSTATE: 22\w{3}\b")
+"""A value that an expression does not take, such as a divisor that is zero (class 22 of the SQL standard)."""
+_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.*(?:\n(?!\tat |\t\.\.\. |Caused by: ).*)*)", re.MULTILINE)
+"""A cause in a trace of Java, to the first line of its own trace."""
 
 
 @contextmanager
@@ -252,7 +256,7 @@ def job(spark: SparkSession, what: str, report: Report | None = None) -> Iterato
         report: called with how far the job is, from a thread of its own.
 
     Raises:
-        BadQuery: Spark does not take the query.
+        BadQuery: Spark does not take the query, or it fails on its values.
         SparkFailure: a task failed for good, or the cluster did.
     """
     from py4j.protocol import Py4JError
@@ -273,19 +277,23 @@ def failure(what: str, error: Exception) -> RmqctlError:
     """Return what became of an exception of PySpark."""
     from pyspark.errors import AnalysisException, ParseException
 
-    if isinstance(error, (AnalysisException, ParseException)):
+    if isinstance(error, (AnalysisException, ParseException)) or _OF_VALUES.search(str(error)):
         return BadQuery(sentence(error))
     return SparkFailure(f"{what} failed", sentence(error), log_file())
 
 
 def sentence(error: Exception) -> str:
-    """Return the message of an exception of PySpark without plan and traces; of a Python task what it raised."""
+    """Return the message of an exception of PySpark without plan and traces: of a Python task what it raised, of a
+    trace of Java the last cause.
+    """
     text = str(error)
     raised = [
         line.strip() for line in text.splitlines() if re.match(r"\s*[\w.]+(?:Error|Exception|Failure)\b.*: ", line)
     ]
     if "Traceback (most recent call last)" in text and raised:
         return raised[-1]
+    causes = _CAUSE.findall(text)
+    text = causes[-1] if causes else text
     lines = _STATE.sub("", _PLAN.sub("", text.lstrip())).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 

@@ -340,6 +340,16 @@ def _number(one: exp.Expr) -> str | None:
     return None if _is_text(one) or str(one.this).isdigit() else f"it has {one.this}"
 
 
+def _places(one: exp.Expr) -> str | None:
+    """Numbers name columns of the result; what comes to a number, such as ``-(-1)``, does so to DuckDB alone."""
+    for part in one.expressions if isinstance(one, exp.Group) else [one.this]:
+        bare = part.unnest()
+        is_plain = isinstance(bare, exp.Literal) and not bare.is_string
+        if not is_plain and bare.find(exp.Column, exp.AggFunc, exp.Window, exp.Subquery) is None:
+            return f"it brings rows together, or into order, by {_shown(part)}"
+    return None
+
+
 def _limit(one: exp.Expr) -> str | None:
     return None if isinstance(one.expression, exp.Literal) else f"it has {_shown(one)}"
 
@@ -351,6 +361,8 @@ _REASONS: dict[type[exp.Expr], Callable[[exp.Expr], str | None]] = {
     exp.TimestampTrunc: _truncation,
     exp.Explode: _explosion,
     exp.Literal: _number,
+    exp.Group: _places,
+    exp.Ordered: _places,
     exp.Limit: _limit,
     exp.Offset: _limit,
 }

@@ -134,7 +134,13 @@ def _alike(parts: list[exp.Expr]) -> bool:
     kinds = {kind_of(part) for part in parts} - {NULL}
     if kinds == {TIME, TEXT}:
         return all(kind_of(part) != TEXT or _is_iso(part, _ISO_TIME) for part in parts)
-    return (len(kinds) <= 1 or kinds == {TIME, DATE}) and not kinds & {UNKNOWN, MAP, STRUCT}
+    return (len(kinds) <= 1 or kinds == {TIME, DATE}) and UNKNOWN not in kinds and all(map(_is_grouped, parts))
+
+
+def _is_grouped(one: exp.Expr) -> bool:
+    """Whether rows can be brought together, or into order, by a value: Spark takes none in which a map is."""
+    is_mapped = one.type is not None and any(inner.is_type("map") for inner in one.type.find_all(exp.DataType))
+    return kind_of(one) not in {MAP, STRUCT} and not is_mapped
 
 
 def _is_iso(one: exp.Expr, form: re.Pattern[str]) -> bool:
@@ -232,15 +238,14 @@ _RULES: dict[type[exp.Expr] | tuple[type[exp.Expr], ...], Callable[[exp.Expr], b
     exp.Filter: lambda one: kind_of(one.expression.this) == TRUTH,
     exp.Is: lambda one: isinstance(one.expression, exp.Null) or kind_of(one.this) == TRUTH,
     (exp.Lag, exp.Lead): lambda one: one.args.get("default") is None or _alike([one.this, one.args["default"]]),
-    exp.Distinct: lambda one: all(kind_of(part) not in {MAP, STRUCT} for part in one.expressions),
-    exp.Select: lambda one: (
-        not one.args.get("distinct") or all(kind_of(part) not in {MAP, STRUCT} for part in one.expressions)
-    ),
+    exp.Distinct: lambda one: all(map(_is_grouped, one.expressions)),
+    exp.Select: lambda one: not one.args.get("distinct") or all(map(_is_grouped, one.expressions)),
     exp.Literal: _literal,
     exp.SetOperation: _one_table,
     exp.Dot: lambda _: False,
-    exp.Ordered: lambda one: kind_of(one.this) not in {MAP, STRUCT},
-    exp.Group: lambda one: all(kind_of(part) not in {MAP, STRUCT} for part in one.expressions),
+    exp.Ordered: lambda one: _is_grouped(one.this),
+    exp.Group: lambda one: all(map(_is_grouped, one.expressions)),
+    exp.Window: lambda one: all(map(_is_grouped, one.args.get("partition_by") or ())),
 }
 
 

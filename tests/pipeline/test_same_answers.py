@@ -217,13 +217,13 @@ def in_order(rows: list[dict[str, Any]]) -> list[bytes]:
 
 def answer(engine: SparkQueries, text: str) -> list[bytes] | None:
     """What Spark gives; None where it refuses the query."""
-    from pyspark.errors import PySparkException
-
+    from rmqctl.pipeline.jobs import job
     from rmqctl.pipeline.queries import rows
 
     try:
-        return in_order(list(rows(engine.query(text))))
-    except PySparkException:
+        with job(engine.spark, "query"):
+            return in_order(list(rows(engine.query(text))))
+    except BadQuery:
         return None
 
 

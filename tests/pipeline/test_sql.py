@@ -19,6 +19,8 @@ from rmqctl.rocketmq.tables.tables import RocketMQTables
 from rmqctl.tables import tables_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from rmqctl.pipeline.queries import SparkQueries
 
 STORE = "5.5.0-clean"
@@ -146,6 +148,10 @@ def test_a_pipe_of_queries() -> None:
         "select topic from messages where store_timestamp > date '2026-11-21 10:00:00'",
         "select size + 3000000000 from messages",
         "select distinct properties from messages",
+        "select row_number() over (partition by properties order by physical_offset) n from messages",
+        "select count(*) n from messages group by inner",
+        "select count(*) n from messages group by -(-7)",
+        "select topic from messages order by -(-1)",
         "select sum(size) over () from messages",
         "select year(date '2026-01-01')",
         "select substr(topic, 1, 3) from messages",
@@ -174,6 +180,18 @@ def test_what_might_differ_is_left_to_spark(text: str, local: LocalQueries) -> N
 def test_wrong_queries(text: str, word: str, local: LocalQueries) -> None:
     with pytest.raises(BadQuery, match=word):
         list(local.rows(text))
+
+
+@pytest.mark.spark
+def test_a_query_that_fails_on_its_values_on_spark(spark: SparkSession, local: LocalQueries) -> None:
+    from rmqctl.pipeline.jobs import job
+    from rmqctl.pipeline.queries import SparkQueries, rows
+
+    text = "select topic from messages where 3 / queue_offset >= 3 order by physical_offset limit 3"
+    with pytest.raises(BadQuery, match="division by zero"):
+        list(local.rows(text))
+    with pytest.raises(BadQuery, match=r"^\[DIVIDE_BY_ZERO\] Division by zero\."), job(spark, "query"):
+        list(rows(SparkQueries(spark, [Mounted("", {"path": str(golden.pristine(STORE))})]).query(text)))
 
 
 def test_an_unreadable_store_is_its_own_error(tmp_path: Path) -> None:
