@@ -23,14 +23,13 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
 from rmqctl.kafka.findings.log import RECORD_UNREADABLE
-from rmqctl.kafka.loading.producers import ProducerReplay
 from rmqctl.kafka.log.block import Block
 from rmqctl.kafka.log.gaps import block_findings
 from rmqctl.kafka.log.records import records_of
 from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.state.internal_topics import group_offsets
-from rmqctl.kafka.state.partition_state import PartitionLog, Spans, listed_as_aborted
+from rmqctl.kafka.state.partition_state import PartitionLog, Spans, listed_as_aborted, producers_of
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.repair.copied import balance_copy
 from rmqctl.rocketmq.engine.config import StoreConfig
@@ -58,22 +57,20 @@ class _Source:
     """A partition that is read, and the queue that is written.
 
     Attributes:
+        producers: idempotent and transactional ones.
         start: the log start offset.
+        stable: the first offset that is not decided.
         aborted: the transactions that readers of committed records pass over.
         kept: offsets of the messages of a queue that is numbered again.
     """
 
     log: PartitionLog
     queue: ConvertedQueue
-    replay: ProducerReplay
+    producers: int
     start: int
+    stable: int
     aborted: Spans
     kept: array[int] = field(default_factory=lambda: array("q"))
-
-    @property
-    def stable(self) -> int:
-        """The first offset that is not decided."""
-        return self.replay.stable_offset(self.queue.end)
 
     @property
     def decided(self) -> Decided:
@@ -142,20 +139,26 @@ def _sources(replicas: Replicas, result: Conversion, config: StoreConfig, advanc
         except MessageRefused as error:
             result.lose(topic, number, 0, str(error))
             continue
-        queue, replay = ConvertedQueue(topic, number, target), ProducerReplay()
-        first = None
-        for block in _blocks(log, _WINDOW, result.findings):
-            result.findings += [f for f in block_findings(block, log.partition) if f.level is not Severity.NOTE]
-            sound = block.take(block.crc_ok & (block.magic <= 2))
-            if len(sound):
-                replay.add(sound)
-                queue.end = max(queue.end, int(sound["last_offset"].max()) + 1)
-                first = int(sound["base_offset"][0]) if first is None else first
-            advance(len(block.data) // 2)
+        queue = ConvertedQueue(topic, number, target)
+        replay = producers_of(log, _sound(log, queue, result.findings, advance))
         start = max(log.checkpoints.offset(FileKind.LOG_STARTS, log.partition) or 0, _first_base(log))
         queue.end = max(queue.end, start)
         result.queues.append(queue)
-        yield _Source(log, queue, replay, start, Spans([*replay.aborted, *listed_as_aborted(log)]))
+        is_cut = queue.end > log.end  # where a broker cuts the log, it has decided nothing of the rest
+        stable = replay.stable_offset(queue.end) if is_cut else log.replayed.last_stable_offset
+        aborted = Spans([*replay.aborted, *listed_as_aborted(log)])
+        yield _Source(log, queue, len(replay.producers), start, stable, aborted)
+
+
+def _sound(log: PartitionLog, queue: ConvertedQueue, findings: list[Finding], advance: Advance) -> Iterator[Block]:
+    """Yield the batches of a partition that are right; where they end, and what is damaged, is noted."""
+    for block in _blocks(log, _WINDOW, findings):
+        findings += [f for f in block_findings(block, log.partition) if f.level is not Severity.NOTE]
+        sound = block.take(block.crc_ok & (block.magic <= 2))
+        if len(sound):
+            queue.end = max(queue.end, int(sound["last_offset"].max()) + 1)
+            yield sound
+        advance(len(block.data) // 2)
 
 
 def _first_base(log: PartitionLog) -> int:
@@ -321,7 +324,7 @@ def _note_what_stays(replicas: Replicas, sources: list[_Source], result: Convers
         aborted,
         "[record|records] of aborted transactions [stays|stay] out; placeholders keep the offsets",
     )
-    producers = sum(len(source.replay.producers) for source in sources)
+    producers = sum(source.producers for source in sources)
     result.count(
         "producers", producers, "idempotent [producer|producers]: ids, epochs and sequences have no twin in RocketMQ"
     )

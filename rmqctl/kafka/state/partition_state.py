@@ -207,7 +207,7 @@ class PartitionState:
     @cached_property
     def producers(self) -> ProducerReplay:
         """The producers and transactions that the batches show, those in snapshots too."""
-        return _producers(self._log)
+        return producers_of(self._log, (block for _, block in self._log.blocks()))
 
     @cached_property
     def aborted(self) -> Spans:
@@ -342,11 +342,16 @@ def _counted(log: PartitionLog) -> CountedRecords:
     return CountedRecords(count, _timestamps(first)[0], _timestamps(last)[1])
 
 
-def _producers(log: PartitionLog) -> ProducerReplay:
+def producers_of(log: PartitionLog, blocks: Iterable[Block]) -> ProducerReplay:
+    """Return the producers and transactions that batches show, and the producer snapshots that a broker loads.
+
+    Args:
+        blocks: of all the log, in order; batches after its end are those that a broker cuts off.
+    """
     producers = ProducerReplay()
     load_first_snapshot(log, producers)
     snapshots = deque(found for found in _snapshots_loaded(log) if found[0] <= log.end)
-    for _, block in log.blocks():
+    for block in blocks:
         if len(block):
             _add_producers(block, producers, snapshots)
     if snapshots:

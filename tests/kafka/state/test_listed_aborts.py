@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden
-from rmqctl.kafka.loading.producers import EndedTransaction
+from rmqctl.files.local import LocalFile
+from rmqctl.kafka.loading.producers import EndedTransaction, ProducerReplay
+from rmqctl.kafka.loading.snapshots import snapshot_bytes
+from rmqctl.kafka.log.indexes import read_producer_snapshot
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
 from rmqctl.kafka.state.partition_state import PartitionLog, Spans
 from rmqctl.kafka.store import KafkaStore
@@ -43,6 +46,29 @@ def test_convert_leaves_out_what_readers_pass_over(case: str, rmqctl: Rmqctl, tm
     root = listed(case, tmp_path)
     made = rmqctl("convert", root, tmp_path / "store", "--small", "-o", "jsonl").stdout.splitlines()
     queue = next(row for row in map(json.loads, made) if (row.get("topic"), row.get("queue_id")) == ("txn-a", 0))
+    assert queue["messages"] == len(committed(log_of(root)))
+
+
+def test_convert_leaves_out_what_a_snapshot_leaves_open(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """A broker takes open transactions from the newest snapshot, whether their batches are in the log or not."""
+    root = golden.unpack(STORE, tmp_path)
+    snapshot = max((root / PARTITION).glob("*.snapshot"))
+    producers = ProducerReplay()
+    producers.load(read_producer_snapshot(LocalFile(snapshot, "")).rows())
+    plain = committed(log_of(root))
+    first = sorted(plain)[len(plain) // 2]
+    next(
+        one for one in producers.producers.values() if one.current_txn_first_offset < 0
+    ).current_txn_first_offset = first
+    snapshot.write_bytes(snapshot_bytes(producers))
+    assert committed(log_of(root)) == {offset for offset in plain if offset < first}
+    done = rmqctl("convert", root, tmp_path / "store", "--small", "-o", "jsonl")
+    assert done.exit_code == 0, done.output
+    queue = next(
+        row
+        for row in map(json.loads, done.stdout.splitlines())
+        if (row.get("topic"), row.get("queue_id")) == ("txn-a", 0)
+    )
     assert queue["messages"] == len(committed(log_of(root)))
 
 
