@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 PAGE = 4096
@@ -378,7 +379,7 @@ class Recorder:
         number = self._by_inode.get(_inode(found))
         if number is None:
             number = len(self.nodes)
-            self.nodes[number] = Node("file")
+            self.nodes[number] = Node("directory" if S_ISDIR(found.st_mode) else "file")
             self._by_inode[_inode(found)] = number
         node = self.nodes[number]
         if node.kind == "directory":

@@ -23,6 +23,7 @@ _KEPT = {"delta.logRetentionDuration": "interval 1000 weeks"}
 """The commit of the last export has to stay among those that readers of the log can see."""
 _TYPES = {DAY: pa.date32(), "queue_id": pa.int32(), "partition": pa.int32()}
 """Of columns that are in no file; the others are text."""
+_LOG = "_delta_log"
 _S3 = {"key": "AWS_ACCESS_KEY_ID", "secret": "AWS_SECRET_ACCESS_KEY", "endpoint_url": "AWS_ENDPOINT_URL"}
 
 
@@ -60,7 +61,10 @@ class _Delta(TableOutput):
 
 
 class _LocalDelta(_Delta, LocalOutput):
-    pass
+    def commit(self, made: Manifest) -> None:
+        before = set(self.names(_LOG))
+        super().commit(made)
+        self.settle(self.shown(f"{_LOG}/{name}") for name in self.names(_LOG) if name not in before)
 
 
 class _RemoteDelta(_Delta, RemoteOutput):

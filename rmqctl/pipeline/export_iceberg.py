@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqctl.errors import MissingExtra, Refused
-from rmqctl.files.new_files import sync_path
 from rmqctl.files.remote import is_url
 from rmqctl.pipeline.export_manifest import (
     DAY,
@@ -99,9 +98,6 @@ class _Iceberg(TableOutput):
         super().clear(before, directory)
         self.place().mend()
 
-    def settle(self, locations: list[str]) -> None:
-        """Have files outlast a loss of power, where that is ours to say."""
-
     def commit(self: Any, made: Manifest) -> None:
         place = self.place()
         table = place.table()
@@ -123,6 +119,7 @@ class _Iceberg(TableOutput):
             assert snapshot is not None
             self.settle([snapshot.manifest_list, *(one.manifest_path for one in snapshot.manifests(work._table.io))])  # noqa: SLF001 - of a table that is not there yet nobody else has it
             work.commit_transaction()
+            self.settle([os.path.dirname(snapshot.manifest_list)])
 
     def _stage(self: Any, work: Transaction, made: Manifest, table: Table | None) -> None:
         note = note_of(made)
@@ -152,9 +149,7 @@ def _note_in(snapshot: Snapshot) -> str | None:
 
 
 class _LocalIceberg(_Iceberg, LocalOutput):
-    def settle(self, locations: list[str]) -> None:
-        for one in {*locations, *map(os.path.dirname, locations)}:
-            sync_path(one)
+    pass
 
 
 class _RemoteIceberg(_Iceberg, RemoteOutput):

@@ -7,13 +7,16 @@ earlier versions, until the table is cleaned of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import orjson
 
+from rmqctl.files.new_files import sync_path
 from rmqctl.pipeline.export_manifest import (
     DATA,
     DONE,
@@ -23,7 +26,7 @@ from rmqctl.pipeline.export_manifest import (
     ExportLayout,
     Manifest,
 )
-from rmqctl.pipeline.outputs import lost, read_manifest
+from rmqctl.pipeline.outputs import LocalOutput, lost, read_manifest
 
 KEY = "rmqctl.export"
 """What the manifest is called in a commit."""
@@ -54,6 +57,14 @@ class TableOutput:
         """Make the files of an export those of the table, or more of them, at once."""
         raise NotImplementedError
 
+    def settle(self: Any, paths: Iterable[str]) -> None:
+        """Have paths, and the names of all that leads to them, outlast a loss of power, where that is ours to say."""
+        if isinstance(self, LocalOutput):
+            known = [Path(path) for path in paths]
+            above = {up for path in known for up in path.parents if up.is_relative_to(self.root)}
+            for path in sorted({*known, *above}, key=lambda path: len(path.parts), reverse=True):
+                sync_path(path)
+
     def manifest(self: Any) -> Manifest | None:
         note = next(self.noted(), None)
         return None if note is None else Manifest.load(note.encode(), self.shown())
@@ -78,6 +89,7 @@ class TableOutput:
         if not new and not self.exists():
             self.remove(plan.directory)  # a table needs columns, and only rows have them
             return made
+        self.settle({os.path.dirname(self.shown(file.path)) for file in new})
         self.commit(made)
         self.remove(f"{plan.directory}/{DONE}")
         return made

@@ -26,6 +26,7 @@ from rmqctl.tables import tables_of
 from tests.pipeline import truths
 from tests.pipeline.killing import killed
 from tests.pipeline.test_export_commit import logs  # noqa: F401 - a fixture
+from tests.power import Recorder
 
 STORE = "5.3.3-clean"
 COLUMNS = ("physical_offset", "queue_id")
@@ -108,6 +109,14 @@ def test_what_other_readers_see(logs: Logs, tmp_path: Path) -> None:  # noqa: F8
     assert [row["size"] for row in found] == [
         row["size"] if row["physical_offset"] not in before else None for row in true
     ]
+
+
+def test_all_is_on_the_disk_when_it_is_done(logs: Logs, tmp_path: Path) -> None:  # noqa: F811
+    for root, columns, incremental in ((logs[0], COLUMNS, False), (logs[1], (*COLUMNS, "size"), True)):
+        recorder = Recorder(tmp_path)
+        with recorder.recording():
+            export(root, str(tmp_path / "deep" / "out"), columns, incremental=incremental)
+        assert recorder.unsafe() == []
 
 
 def test_others_may_work_on_the_table(logs: Logs, tmp_path: Path) -> None:  # noqa: F811

@@ -20,6 +20,7 @@ from tests.pipeline import truths
 from tests.pipeline.killing import killed
 from tests.pipeline.test_export_commit import logs  # noqa: F401 - a fixture
 from tests.pipeline.test_export_delta import bucket  # noqa: F401 - a fixture
+from tests.power import Recorder
 
 pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install 'rmqctl[iceberg]'")
 from pyiceberg.expressions import AlwaysTrue, EqualTo
@@ -178,6 +179,14 @@ def test_divisions_are_those_that_the_format_defines() -> None:
         for name, how in (("day", DayTransform()), ("hour", HourTransform())):
             text = at.strftime("%Y-%m-%d" if name == "day" else "%Y-%m-%dT%H")
             assert _value(name, text) == how.transform(TimestamptzType())(moment)
+
+
+def test_all_is_on_the_disk_when_it_is_done(logs: Logs, tmp_path: Path) -> None:  # noqa: F811
+    for root, columns, incremental in ((logs[0], COLUMNS, False), (logs[1], (*COLUMNS, "size"), True)):
+        recorder = Recorder(tmp_path)
+        with recorder.recording():
+            export(root, str(tmp_path / "deep" / "out"), columns, incremental=incremental)
+        assert recorder.unsafe() == []
 
 
 def test_others_may_work_on_the_table(logs: Logs, tmp_path: Path) -> None:  # noqa: F811
