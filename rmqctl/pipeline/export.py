@@ -148,6 +148,11 @@ class Export:
                 f"{self.output.shown()} was exported with other options ({_difference(before, made)}); "
                 "repeat those, or add --overwrite to export all of it again"
             )
+        if doubt := self.output.doubt():
+            raise Refused(
+                f"{self.output.shown()} may lack rows of the last export: {doubt}; "
+                "add --overwrite to export all of it again"
+            )
         for change in self._changes(before):
             raise Refused(
                 f"{self.store.path} is not what {self.output.shown()} was exported from: {change.what}; "

@@ -23,7 +23,7 @@ _KEPT = {"delta.logRetentionDuration": "interval 1000 weeks"}
 """The commit of the last export has to stay among those that readers of the log can see."""
 _TYPES = {DAY: pa.date32(), "queue_id": pa.int32(), "partition": pa.int32()}
 """Of columns that are in no file; the others are text."""
-_LOG = "_delta_log"
+_LOG, _RESTORE = "_delta_log", "RESTORE"
 _S3 = {"key": "AWS_ACCESS_KEY_ID", "secret": "AWS_SECRET_ACCESS_KEY", "endpoint_url": "AWS_ENDPOINT_URL"}
 
 
@@ -45,10 +45,17 @@ class _Delta(TableOutput):
         return _table(self.shown()) is not None
 
     def noted(self: Any) -> Iterator[str]:
-        table = _table(self.shown())
-        for commit in table.history() if table is not None else ():
+        for commit in _kept(_history(self.shown())):
             if KEY in commit:
                 yield commit[KEY]
+
+    def doubt(self: Any) -> str:
+        for commit in _kept(_history(self.shown())):
+            if KEY in commit:
+                break
+            if commit.get("operation") == _RESTORE and _restored(commit, []) is None:
+                return f"version {commit['version']} restored an earlier one, and does not say which"
+        return ""
 
     def fitted(self: Any, layout: ExportLayout, schema: pa.Schema) -> ExportLayout:
         table = _table(self.shown())
@@ -76,6 +83,32 @@ def _table(place: str) -> DeltaTable | None:
 
     options = _options(place)
     return DeltaTable(place, storage_options=options) if DeltaTable.is_deltatable(place, options) else None
+
+
+def _history(place: str) -> list[dict[str, Any]]:
+    table = _table(place)
+    return [] if table is None else table.history()
+
+
+def _kept(history: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the commits that a table is made of, the latest first: none that was taken back by restoring an earlier
+    version.
+    """
+    newest: int | None = None
+    for commit in history:
+        if newest is None or commit["version"] <= newest:
+            newest = _restored(commit, history) if commit.get("operation") == _RESTORE else None
+            yield commit
+
+
+def _restored(commit: dict[str, Any], history: list[dict[str, Any]]) -> int | None:
+    """Return the version that a commit restored; by a time it is the last one until then. None where it is not told."""
+    told = commit.get("operationParameters", {})
+    if told.get("version") is not None:
+        return int(told["version"])
+    if not str(told.get("datetime", "")).isdigit():
+        return None  # Spark's times are those of a zone that is not noted
+    return max((one["version"] for one in history if one["timestamp"] <= int(told["datetime"])), default=-1)
 
 
 def _options(place: str) -> dict[str, str] | None:

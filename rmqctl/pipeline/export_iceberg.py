@@ -83,8 +83,23 @@ class _Iceberg(TableOutput):
         if table is None or table.current_snapshot() is None:
             return
         yield from filter(None, map(_note_in, _ancestors(table)))
-        if KEY in table.properties and not any(map(_note_in, table.metadata.snapshots)):
-            yield table.properties[KEY]  # all snapshots of exports have expired; after a rollback one would be left
+        if KEY in table.properties:
+            yield table.properties[KEY]  # the snapshots of exports have expired, see doubt()
+
+    def doubt(self: Any) -> str:
+        table, made = self.place().table(), self.manifest()
+        if table is None or made is None or any(map(_note_in, _ancestors(table))):
+            return ""
+        if any(f"/{made.directory}/" in task.file.file_path for task in table.scan().plan_files()):
+            return ""
+        summary = table.current_snapshot().summary
+        count = summary.additional_properties.get("total-records") if summary is not None else None
+        if count == str(made.rows):  # others have written the rows of all exports into files of their own
+            return ""
+        return (
+            "the snapshot of the last export has expired, and none of its files is in the table, which has "
+            f"{count or 'an unknown number of'} rows, and had {made.rows} then"
+        )
 
     def fitted(self: Any, layout: ExportLayout, schema: pa.Schema) -> ExportLayout:
         table = self.place().table()

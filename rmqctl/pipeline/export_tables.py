@@ -35,7 +35,7 @@ KEY = "rmqctl.export"
 class TableOutput:
     """What all tables have in common; the files go where :class:`LocalOutput` and :class:`RemoteOutput` say.
 
-    A kind of table brings ``exists()``, ``noted()`` and ``commit(made)``.
+    A kind of table brings ``exists()``, ``noted()``, ``doubt()`` and ``commit(made)``.
     """
 
     prefix = f"{DATA}-"
@@ -51,6 +51,12 @@ class TableOutput:
 
     def noted(self) -> Iterator[str]:
         """Yield what exports have noted in the commits that the table is made of, the latest first."""
+        raise NotImplementedError
+
+    def doubt(self) -> str:
+        """Return why nobody can tell whether the rows of the last export are still in the table; empty where they
+        are.
+        """
         raise NotImplementedError
 
     def commit(self, made: Manifest) -> None:

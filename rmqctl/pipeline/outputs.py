@@ -119,6 +119,10 @@ class Output(Protocol):
         """
         ...
 
+    def doubt(self) -> str:
+        """Return why nobody can tell whether the rows of that export are all here; empty where they are."""
+        ...
+
     def publish(self, plan: Manifest, kept: Sequence[ExportedFile], new: Sequence[ExportedFile]) -> Manifest:
         """Make a plan the export, by one switch: until then readers see what was there before, all of it.
 
@@ -195,6 +199,10 @@ class LocalOutput:
     def manifest(self) -> Manifest | None:
         data = f"{self.prefix}{_RETIRED}" if self._is_between() else DATA
         return read_manifest(self, f"{data}/{MANIFEST}") or read_manifest(self)
+
+    def doubt(self) -> str:
+        """Return nothing: whoever takes away files here harms the export."""
+        return ""
 
     def _is_between(self) -> bool:
         """Whether the last export was killed between the two steps of a switch, where directories cannot be
@@ -463,6 +471,10 @@ class RemoteOutput:
 
     def manifest(self) -> Manifest | None:
         return read_manifest(self)
+
+    def doubt(self) -> str:
+        """Return nothing: whoever takes away files here harms the export."""
+        return ""
 
     def read(self, name: str) -> bytes | None:
         filesystem, path = self._at(name)

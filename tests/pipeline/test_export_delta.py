@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,36 @@ def test_others_may_work_on_the_table(logs: Logs, tmp_path: Path) -> None:  # no
     assert rows(out) == after
     export(grown, out, overwrite=True)
     assert rows(out) == after
+
+
+def test_what_was_restored_is_gone_on_from(logs: Logs, tmp_path: Path) -> None:  # noqa: F811
+    """A version that others restored, by its number or by a time, lacks the exports after it."""
+    short, grown, before, after = logs
+    out = str(tmp_path / "out")
+    export(short, out)
+    export(grown, out, incremental=True)
+    for number in range(2):
+        history = deltalake.DeltaTable(out).history()
+        first = min(history, key=lambda commit: commit["version"])
+        when = datetime.fromtimestamp(first["timestamp"] / 1000, UTC)
+        deltalake.DeltaTable(out).restore([first["version"], when][number])
+        if number:  # and restored again, by a commit of another
+            deltalake.DeltaTable(out).optimize.compact()
+        assert rows(out) == before
+        export(grown, out, incremental=True)
+        assert rows(out) == after
+
+
+def test_a_version_restored_by_an_unknown_time_is_not_gone_on_from(logs: Logs, tmp_path: Path) -> None:  # noqa: F811
+    out = tmp_path / "out"
+    export(logs[0], str(out))
+    commit = {"timestamp": 1, "operation": "RESTORE", "operationParameters": {"timestamp": "2026-11-21 10:00:00"}}
+    (out / "_delta_log" / f"{1:020d}.json").write_text(json.dumps({"commitInfo": commit}))  # as Spark notes it
+    with pytest.raises(Refused, match=r"version 1 restored an earlier one, and does not say which; add --overwrite"):
+        export(logs[1], str(out), incremental=True)
+    export(logs[1], str(out), overwrite=True)
+    assert rows(str(out)) == logs[3]
+    export(logs[1], str(out), incremental=True)
 
 
 def test_tables_of_others_are_left_alone(logs: Logs, tmp_path: Path) -> None:  # noqa: F811

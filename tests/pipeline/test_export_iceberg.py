@@ -217,6 +217,38 @@ def test_others_may_work_on_the_table(logs: Logs, tmp_path: Path) -> None:  # no
     assert rows(out) == after
 
 
+def test_what_others_rolled_back_and_let_expire_is_not_gone_on_from(logs: Logs, tmp_path: Path) -> None:  # noqa: F811
+    """The property of the table tells of an export whose rows are gone, and no snapshot tells of the one before."""
+    short, grown, before, after = logs
+    out = str(tmp_path / "out")
+    export(short, out)
+    export(grown, out, incremental=True)
+    first = min(table(out).metadata.snapshots, key=lambda one: one.sequence_number or 0).snapshot_id
+    with table(out).manage_snapshots() as change:
+        change.rollback_to_snapshot(first)
+    table(out).append(table(out).scan().to_arrow().slice(0, 0))
+    made = table(out)
+    old = [one.snapshot_id for one in made.metadata.snapshots if one.snapshot_id != made.metadata.current_snapshot_id]
+    made.maintenance.expire_snapshots().by_ids(old).commit()
+    assert (rows(out), len(table(out).metadata.snapshots)) == (before, 1)
+    with pytest.raises(Refused, match=rf"has {len(before)} rows, and had {len(after)} then; add --overwrite"):
+        export(grown, out, incremental=True)
+    export(grown, out, overwrite=True)
+    assert rows(out) == after
+
+
+def test_what_others_wrote_into_files_of_their_own_is_gone_on_from(logs: Logs, tmp_path: Path) -> None:  # noqa: F811
+    short, grown, _, after = logs
+    out = str(tmp_path / "out")
+    export(short, out, partition_by=())
+    table(out).overwrite(table(out).scan().to_arrow())
+    made = table(out)
+    old = [one.snapshot_id for one in made.metadata.snapshots if one.snapshot_id != made.metadata.current_snapshot_id]
+    made.maintenance.expire_snapshots().by_ids(old).commit()
+    export(grown, out, incremental=True, partition_by=())
+    assert rows(out) == after
+
+
 def test_tables_of_others_are_left_alone(logs: Logs, tmp_path: Path) -> None:  # noqa: F811
     out = str(tmp_path / "out")
     with (
