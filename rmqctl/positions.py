@@ -174,10 +174,10 @@ class Wanted:
             more = f"; {new:,} of them where there was none" if new else ""
             yield f"{number_of(s['changes'], 'position')} of {groups}: {again} read again, {skipped} skipped{more}"
         if self.unchanged:
-            yield f"{number_of(self.unchanged, 'position', 'is' if self.unchanged == 1 else 'are')} there already"
+            yield f"{number_of(self.unchanged, 'position', 'are')} there already"
         if self.unknown:
             first = self.unknown[0]
-            more = f", and {number_of(len(self.unknown) - 1, 'more')}" if len(self.unknown) > 1 else ""
+            more = f", and {len(self.unknown) - 1:,} more" if len(self.unknown) > 1 else ""
             yield f"left out, for the queue is not here: {first.group} in {first.topic}/{first.queue}{more}"
 
 

@@ -22,7 +22,7 @@ from rmqctl.kafka.repair.files import appended
 from rmqctl.kafka.state.internal_topics import share_states
 from rmqctl.kafka.verbs.planning import hold
 from rmqctl.opening import open_store
-from rmqctl.positions import Key, Position
+from rmqctl.positions import Key, Position, Wanted
 from rmqctl.repair import Plan, Step, apply, pending, resume, undo
 from rmqctl.repair.journal_directory import line_of, rows_of
 from tests.repair.faults import CountingLayer, Killed, KillingLayer, QuickLayer
@@ -368,6 +368,17 @@ def test_what_is_missing_is_named(words: tuple[str, ...], says: str, rmqctl: Rmq
     refused = rmqctl("offsets", golden.pristine(JSON), *words)
     assert refused.exit_code == 2
     assert says in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "unknown", "said"),
+    [(1, 0, "1 position is"), (2, 1, "2 positions are"), (0, 2, ", and 1 more"), (0, 3, ", and 2 more")],
+)
+def test_what_stays_as_it_is_is_counted_in_words(unchanged: int, unknown: int, said: str) -> None:
+    wanted = Wanted(unchanged=unchanged, unknown=[Key("g", "t", queue) for queue in range(unknown)])
+    expected = [f"{said} there already"] if unchanged else []
+    expected += [f"left out, for the queue is not here: g in t/0{'' if unchanged else said}"] if unknown else []
+    assert list(wanted.sentences()) == expected
 
 
 def test_nothing_that_matches_is_a_no(rmqctl: Rmqctl) -> None:
