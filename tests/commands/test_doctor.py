@@ -47,6 +47,12 @@ FACTS: dict[str, tuple[str, ...]] = {
 """What the first lines say, written by hand from what is known of each incident."""
 NEXT = {"K2": "explain batch.future-time", "K4": "transactions {}", "K11": "explain directory.topic-id"}
 """What comes next where that is not a plan of `repair`: it would leave what is wrong as it is."""
+PAGES = {
+    "R1": "file-deleted", "R2": "disk-full", "R3": "consumers-stall", "R5": "file-deleted", "R6": "index-lost",
+    "R7": "file-deleted", "R8": "missing-messages", "R9": "consumers-stall", "K1": "index-lost", "K4": "hanging-transaction",
+    "K6": "partition-offline", "K8": "segment-corrupt", "K9": "metadata-lost", "K11": "partition-offline", "K2": "segment-corrupt",
+}  # fmt: skip
+"""The page of the emergency guide that cures it."""
 FIRST = 8
 """Lines of 80 columns that people read first."""
 
@@ -65,6 +71,7 @@ def test_the_first_lines_say_what_is_wrong_what_it_costs_and_what_to_type(
     said = re.sub(r"\s+", " ", " ".join(first))
     assert [fact for fact in FACTS[incident] if fact not in said] == []
     assert first[-1] == f"Next: rmqctl {NEXT.get(incident, 'repair {}').format(root)}"
+    assert lines[-1] == f"Page: emergency/{PAGES[incident]}"
     commands = json.loads(rmqctl("doctor", root, "-o", "json").stdout)["next"]
     assert 1 <= len(commands) <= 5
     printed = [line[6:] for line in lines if line[6:].startswith("rmqctl ")]

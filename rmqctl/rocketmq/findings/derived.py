@@ -8,10 +8,11 @@ from rmqctl.findings import Severity, declare, declare_difference
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 _declare_queue = partial(declare, page="emergency/file-deleted")
+_declare_units = partial(declare, page="emergency/consumers-stall")  # the files are there, what they say is wrong
 _declare_index = partial(declare, page="emergency/index-lost")
 
 
-QUEUE_UNIT_MISMATCH = _declare_queue(
+QUEUE_UNIT_MISMATCH = _declare_units(
     "queue.unit-mismatch",
     _E,
     "A queue unit does not fit the record it stands for: offset, size or tags code differ, or it points where no such record is.",
@@ -19,7 +20,7 @@ QUEUE_UNIT_MISMATCH = _declare_queue(
     broker="Serves whatever the unit points at, or skips to the next log file when it cannot be read.",
     see="spec 3.1, 8.1",
 )
-QUEUE_MISSING_UNITS = _declare_queue(
+QUEUE_MISSING_UNITS = _declare_units(
     "queue.missing-units",
     _E,
     "The log holds messages of this queue that have no unit in it: consumers cannot see them.",
@@ -59,7 +60,7 @@ QUEUE_AHEAD = _declare_queue(
     broker="Cuts them when the largest such offset is at or after the end of the log.",
     see="spec 6.3, 14.4",
 )
-QUEUE_HOLE = _declare_queue(
+QUEUE_HOLE = _declare_units(
     "queue.hole",
     _E,
     "An empty unit stands between units: the queue ends there for a broker that recovers it.",

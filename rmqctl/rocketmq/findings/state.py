@@ -121,10 +121,11 @@ CONFIG_CONSUMER_OFFSET = _declare_lost(
     _W,
     "A consumer group's offset is negative, or beyond the end of its queue: after a cut of the log it waits for messages "
     "that never come.",
-    "Stop the group's consumers, and set its offset to what it has read: the .bak may have it; the end of the queue skips what it "
-    "has not read.",
+    "Stop the group's consumers, and set its offset by `rmqctl offsets` to what it has read: the .bak may have it; the end of the "
+    "queue skips what it has not read.",
     broker="Corrects it at the next pull, which can skip or repeat messages.",
     see="spec 9.2",
+    page="emergency/consumers-stall",
 )
 CONFIG_DELAY_OFFSET = _declare_lost(
     "config.delay-offset",
