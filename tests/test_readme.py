@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import os
 import re
 import shlex
 import subprocess
@@ -140,6 +141,16 @@ def test_both_languages_show_the_same(english: str, chinese: str) -> None:
     first, second = ([commands_of(block) for block in _BLOCK.findall(text)] for text in texts)
     assert first == second
     assert exit_codes(texts[0]).keys() == exit_codes(texts[1]).keys()
+
+
+@pytest.mark.parametrize(("english", "chinese"), TWINS.items(), ids=TWINS)
+def test_both_languages_lead_to_the_same_pages(english: str, chinese: str) -> None:
+    def pages(name: str) -> set[str]:
+        links = re.findall(r"\]\((?![a-z]+:|#)([^)#\s]+)", (ROOT / name).read_text("utf-8"))
+        found = {os.path.relpath((ROOT / name).parent / link, ROOT).replace("/zh-CN/", "/") for link in links}
+        return found - {*READMES, english}  # each language leads to the other
+
+    assert pages(english) == pages(chinese)
 
 
 @pytest.mark.parametrize("name", READMES)
