@@ -28,7 +28,13 @@ _ACROSS = 8
 class Pane(ScrollView, can_focus=True):
     """The lines of a view, with a line that is chosen."""
 
-    DEFAULT_CSS = "Pane { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; background: ansi_default; }"
+    DEFAULT_CSS = """
+    Pane {
+        background: ansi_default; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0;
+        scrollbar-background: ansi_default; scrollbar-background-hover: ansi_default;
+        scrollbar-background-active: ansi_default;
+    }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", show=False),
         Binding("down,j", "move(1)", show=False),
