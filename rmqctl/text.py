@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -277,6 +278,7 @@ def _part(match: re.Match[str], fields: Fields) -> bytes | Callable[[Row], bytes
     return lambda row: value if isinstance(value := read(row), bytes) else raw(value)
 
 
+@lru_cache(maxsize=256)
 def name_of(data: bytes) -> str:
     """Bytes as the key of a JSON object, or a value of a column of text, which has no room for anything else."""
     text = text_or_base64(data)

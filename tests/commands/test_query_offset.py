@@ -11,6 +11,8 @@ import pytest
 from click.testing import Result
 
 from fixtures import golden as stores
+from rmqctl.opening import open_store
+from rmqctl.rocketmq.state import releases
 
 Rmqctl = Callable[..., Result]
 Golden = Callable[[str], Path]
@@ -126,3 +128,13 @@ def test_bad_questions(args: tuple[str, ...], code: int, sentence: str, rmqctl: 
 def test_json_stays_json_for_an_unknown_topic(rmqctl: Rmqctl) -> None:
     result = rmqctl("query-offset", stores.pristine(STORE), "Nowhere/0", 0, "-o", "json")
     assert (result.exit_code, json.loads(result.stdout)) == (1, [])
+
+
+def test_the_release_of_a_store_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    find = releases.release_range
+    monkeypatch.setattr(releases, "release_range", lambda store: asked.append(store) or find(store))
+    store = open_store(str(stores.pristine(STORE)))
+    found = [[row["status"] for row in store.query_offset("LabOrders", 0, n) if "status" in row] for n in range(3)]
+    assert found == [["FOUND"]] * 3
+    assert len(asked) == 1

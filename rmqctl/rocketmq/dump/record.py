@@ -214,7 +214,8 @@ class RecordRows:
             VERSIONS[fields["magic"] == int(Magic.MESSAGE_V2)],
             fields["body_crc"], not body or fields["body_crc"] == body_crc(body),
             fields["queue_id"], fields["flag"], fields["queue_offset"], flags, fields["born_timestamp"],
-            _host(fields, "born"), fields["store_timestamp"], _host(fields, "store"),
+            _host(fields["born_ip"], fields["born_port"]), fields["store_timestamp"],
+            _host(fields["store_ip"], fields["store_port"]),
             fields["reconsume_times"], fields["prepared_transaction_offset"],
             text_or_base64(fields["topic"]), shown.tags, shown.keys, shown.unique_key,
             offset_message_id(fields["store_ip"], fields["store_port"], fields["physical_offset"]),
@@ -271,5 +272,6 @@ class RecordRows:
         return inner
 
 
-def _host(fields: dict[str, Any], side: str) -> str:
-    return host_text(fields[f"{side}_ip"] + fields[f"{side}_port"].to_bytes(4, "big", signed=True))
+@lru_cache(maxsize=1024)
+def _host(ip: bytes, port: int) -> str:
+    return host_text(ip + port.to_bytes(4, "big", signed=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,7 @@ UNIQUE_KEY, KEYS, TAGS, REAL_TOPIC = b"UNIQ_KEY", b"KEYS", b"TAGS", b"REAL_TOPIC
 ENCODING = ("utf-8", "surrogateescape")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Record:
     """A record of the log.
 
@@ -121,6 +122,11 @@ class RecordReader:
         file = self.log.file_of(physical)
         if file is None:
             return self._absent(self._outside(physical))
+        if 0 < said < _LIKELY:  # it is nearly always right, and then nothing else has to be looked at
+            with suppress(DecodeError):
+                fields, after = decode_record(raw := self.log.read(physical, said))
+                if after == len(raw):
+                    return Record(physical, file.name, physical - file.base, raw, fields, self.strict)
         head = self.log.head(physical, min(said, _LIKELY))
         if head is None:
             return self._absent(self._no_record(physical, file.name))

@@ -207,7 +207,7 @@ class RocketMQStore:
     @cached_property
     def starts(self) -> dict[object, Any]:
         """What the start of a broker makes of the store, by release; `RecoveredStore` keeps it here, so that it is
-        replayed once for all questions.
+        replayed once for all questions. None leads to the release that is meant where nobody names one.
         """
         return {}
 

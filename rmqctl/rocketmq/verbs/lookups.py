@@ -322,7 +322,10 @@ def _started(store: RocketMQStore, release: Release | None, *, as_found: bool) -
     from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
     from rmqctl.rocketmq.state.releases import release_range
 
-    return RecoveredStore(store, release or release_range(store).highest, as_found=as_found)
+    meant = release or store.starts.get(None)
+    if meant is None:
+        meant = store.starts[None] = release_range(store).highest
+    return RecoveredStore(store, meant, as_found=as_found)
 
 
 def _queues_meant(started: RecoveredStore, topic: str, queue: int | None) -> list[int] | TraceStep:
