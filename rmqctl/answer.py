@@ -8,6 +8,7 @@ An answer that writes, or that must be complete before its first row, does its w
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -401,18 +402,29 @@ def _with_about(steps: Iterable[Step], rows: Sequence[Row]) -> tuple[Step, ...]:
     from rmqctl.repair.edits import Overwrite
 
     found: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
+    for row in sorted(rows, key=_offset):
         found.setdefault((row["id"], row["file"]), []).append(row)
 
     def about(step: Step) -> str:
         here = found.get((step.id, step.file), [])
-        places = [edit.offset for edit in step.edits if isinstance(edit, Overwrite) and edit.file == step.file]
-        if not here or (len(here) > 1 and not places):
+        place = next((e.offset for e in step.edits if isinstance(e, Overwrite) and e.file == step.file), None)
+        if not here or (len(here) > 1 and place is None):
             return ""
-        nearest = min(here, key=lambda row: abs(row["offset"] - places[0]) if places else 0)
+        nearest = _nearest(here, place or 0)
         return about_one(nearest) if nearest.get("topic") or nearest.get("about") else ""
 
     return tuple(replace(step, about=step.about or about(step)) for step in steps)
+
+
+def _nearest(rows: Sequence[Row], offset: int) -> Row:
+    """Return the row whose offset is nearest to another, of several the first; rows ascend."""
+    at = bisect_left(rows, offset, key=_offset)
+    before = bisect_left(rows, rows[at - 1]["offset"], key=_offset) if at else 0
+    return min((*rows[before : before + 1], *rows[at : at + 1]), key=lambda row: abs(row["offset"] - offset))
+
+
+def _offset(row: Row) -> int:
+    return int(row["offset"])
 
 
 _NAMED = 3

@@ -30,7 +30,7 @@ from commands._progress import progress
 from commands._rows import keys_of
 from commands._screen import fold, pad
 from fixtures import damage
-from rmqctl.answer import Answer, Section
+from rmqctl.answer import Answer, Section, _nearest
 from rmqctl.opening import open_store
 from rmqctl.repair.edits import Plan, Step
 from tests.conftest import Rmqctl
@@ -576,3 +576,9 @@ def test_what_is_said_on_stderr_breaks_at_words_and_keeps_commands_whole() -> No
         "  a",
         "  name-that-is-longer-than-the-screen",
     ]
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(-2, 12))
+def test_a_step_is_about_the_finding_that_is_nearest_of_several_the_first(offsets: list[int], place: int) -> None:
+    rows = [{"offset": offset, "number": number} for number, offset in enumerate(sorted(offsets))]
+    assert _nearest(rows, place) is min(rows, key=lambda row: abs(row["offset"] - place))

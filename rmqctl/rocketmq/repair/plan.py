@@ -265,6 +265,7 @@ def _without_log(store: RocketMQStore, options: RepairOptions, names: Sequence[s
 class _Planner(Planner[RocketMQStore]):
     options: RepairOptions
     way: Way
+    _laid_over: tuple[list[Step], RocketMQStore] | None = field(default=None, init=False)
     _undispatched: list[Finding] = field(default_factory=list, init=False)
     _seen: LogDamage | None = field(default=None, init=False)
     _whole: tuple[int, int] | None = field(default=None, init=False)
@@ -273,7 +274,10 @@ class _Planner(Planner[RocketMQStore]):
 
     @property
     def store(self) -> RocketMQStore:
-        return overlaid(self.below, (edit for step in self.steps for edit in step.edits))
+        if self._laid_over is None or self._laid_over[0] != self.steps:  # many edits take long to lay over it
+            edits = (edit for step in self.steps for edit in step.edits)
+            self._laid_over = list(self.steps), overlaid(self.below, edits)
+        return self._laid_over[1]
 
     @property
     def outside(self) -> tuple[str, ...]:
