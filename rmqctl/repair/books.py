@@ -52,6 +52,7 @@ class WholeRecord:
         is_placeholder: it says of itself that it stands where others were destroyed.
         queue: the queue or partition that it says it belongs to.
         offset, span: the offsets in it that it takes, the first and how many.
+        open: bytes at its end that its proof does not cover; a record in them is none of what it says.
     """
 
     identity: bytes
@@ -66,6 +67,7 @@ class WholeRecord:
     queue: str = ""
     offset: int = -1
     span: int = 0
+    open: int = 0
 
     @property
     def end(self) -> int:
@@ -265,11 +267,13 @@ def recounted(
 
 
 def outermost(records: Iterable[WholeRecord]) -> Iterator[WholeRecord]:
-    """Yield records, ascending; what lies inside a whole one is what its message says, and no record."""
+    """Yield records, ascending; what lies inside a whole one, where its proof covers it, is what its message says, and
+    no record.
+    """
     end = -1
     for record in records:
         if record.end > end:
-            end = record.end
+            end = record.end - record.open
             yield record
 
 

@@ -392,7 +392,7 @@ def _record(raw: bytes, file: str, at: int, base: int) -> WholeRecord:
         _digest(raw), record_name(fields), file, at, len(raw), home, count,
         is_at_home=base >= 0 and home == base + at, is_placeholder=is_stand_in(fields),
         queue=f"{topic}/{fields['queue_id']}" if is_queued else "", offset=fields["queue_offset"],
-        span=count if is_queued else 0,
+        span=count if is_queued else 0, open=len(fields["properties"]),
     )  # fmt: skip
 
 

@@ -272,7 +272,7 @@ class Whereabouts:
         free = [gap for gap in gaps if not gap.file.lead]
         free = sorted([*free, *self._room_at_end(free)], key=lambda gap: gap.begin)
         sources = [(gap.begin, gap.limit) for gap in free]
-        sources += [*self.damage.stale_ranges(), *self.damage.rooms, *self._bodies()]
+        sources += [*self.damage.stale_ranges(), *self.damage.rooms, *self._bodies(), *self._properties()]
         if sum(end - begin for begin, end in sources) > _MOST:
             return []
         moved: dict[str, list[Displaced]] = defaultdict(list)
@@ -321,6 +321,12 @@ class Whereabouts:
         for at, findings in self.damage.records.items():
             if any(f.kind is LOG_BODY_CRC for f in findings) and (raw := self.log.record(at)) is not None:
                 yield at, at + len(raw)
+
+    def _properties(self) -> Iterator[Range]:
+        """Damaged properties of whole records, which no CRC covers."""
+        for at, findings in self.damage.records.items():
+            if any(f.kind is LOG_PROPERTIES_LOST for f in findings) and (raw := self.log.record(at)) is not None:
+                yield at + len(raw) - len(decode_record(raw)[0]["properties"]), at + len(raw)
 
     def _strewn(self, sources: Iterable[Range]) -> Iterator[Displaced]:
         """Whole records in the ranges, and in files that are aside, that name another place than theirs."""
@@ -617,7 +623,7 @@ def naming_losses(below: RocketMQStore, after: RocketMQStore, steps: Sequence[St
         reached = -1
         for at, raw in whole_among(below.log_files, merged((begin, end) for begin, end, _ in touched)):
             is_inside = at + len(raw) <= reached  # of another whole one: what its message says
-            reached = max(reached, at + len(raw))
+            reached = max(reached, at + len(raw) - len(decode_record(raw)[0]["properties"]))
             if not is_inside and _is_gone(log, at, raw):
                 first = bisect_right(touched, at, key=lambda span: span[1])
                 lost.setdefault(raw, touched[min(first, len(touched) - 1)][2])

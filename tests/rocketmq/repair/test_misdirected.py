@@ -507,6 +507,23 @@ def test_records_of_a_lost_file_that_lie_in_another_come_home(store: str, number
     assert not any(one.is_named([name for step in repair.plan.steps for name in step.gives_up]) for one in here)
 
 
+@pytest.mark.parametrize("is_due", [True, False])
+def test_a_record_in_the_damaged_properties_of_another_comes_home_or_is_named(is_due: bool, tmp_path: Path) -> None:
+    """No CRC covers properties, so what lies in them is none of what the message says."""
+    patient = Patient(golden.unpack("4.5.2-crash", tmp_path), tmp_path)
+    record = next(one for one, _ in patient.sound.values() if one.physical == 492131)
+    assert patient.read(108479, 84)[4:8] == record.raw[4:8]
+    patient.put(109155, record.raw)
+    patient.put(492131, bytes(len(record.raw)))
+    if not is_due:  # another message lies there now
+        patient.put(109155 + 28, (109).to_bytes(8, "big"))
+    repair, _, found = patient.plan()
+    assert repair.books.problems == []
+    names = [name for step in repair.plan.steps for name in step.gives_up]
+    assert [one.physical for one in patient.gone(found)] == [108479] + [492131] * (not is_due)
+    assert any("@116 at 109 " in name for name in names) is not is_due
+
+
 # --- at random ----------------------------------------------------------------------------------------------
 
 
