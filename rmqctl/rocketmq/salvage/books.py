@@ -21,6 +21,7 @@ from rmqctl.repair.copied import Flags, Rows, rows_of
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.log.block import Block, Ints, head_sizes
 from rmqctl.rocketmq.log.columns import TextIds
+from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.crc import crc_flags
 from rmqctl.rocketmq.log.measure import block_of, outermost, records_anywhere
 from rmqctl.rocketmq.log.record import (
@@ -166,9 +167,21 @@ def whole_blocks(file: StoreFile) -> Iterator[Block]:
             between += zip(bad.position.tolist(), (bad.position + bad.total_size).tolist(), strict=True)
             between += [(gap.position, gap.end) for gap in block.gaps]
             between += [(blank.position, blank.end) for blank in block.blanks]
-            yield block.take(ok)
+            sound = block.take(ok)
+            between += _zeros_on(sound)
+            yield sound
         for found in outermost(source, file.base, between):
             yield block_of(found, file.name, file.base)
+
+
+def _zeros_on(block: Block) -> Iterator[tuple[int, int]]:
+    """Yield what stands in properties from a zero byte on, which is none of theirs: others may lie there."""
+    texts = LogBlock(block).properties
+    if texts.data.all():
+        return
+    for row in np.unique(np.searchsorted(texts.start, np.flatnonzero(texts.data == 0), side="right") - 1).tolist():
+        end = int(block.position[row] + block.total_size[row])
+        yield end - len(texts[row]) + texts[row].find(0), end
 
 
 def sound_text(text: bytes) -> bytes:

@@ -204,7 +204,10 @@ def _columns(
     if between is not None and not ok.all():
         torn = block.take(~ok)
         between += zip(torn.position.tolist(), (torn.position + torn.total_size).tolist(), strict=True)
-    bad += damaged_properties(block, part.properties)
+    lost = list(damaged_properties(block, part.properties))
+    bad += lost
+    if between is not None:
+        between += [(one.offset, one.offset + one.size) for one in lost]  # others may lie in what no CRC covers
     topics = part.topics(names.ids)
     ok &= _accepted(block, topics, names, bad)
     records = np.zeros(len(block), RECORD)

@@ -522,6 +522,8 @@ def test_a_record_in_the_damaged_properties_of_another_comes_home_or_is_named(is
     names = [name for step in repair.plan.steps for name in step.gives_up]
     assert [one.physical for one in patient.gone(found)] == [108479] + [492131] * (not is_due)
     assert any("@116 at 109 " in name for name in names) is not is_due
+    saved = salvage([open_store_at(str(patient.root))], tmp_path / "into", SalvageOptions())
+    assert (saved.written.messages, saved.books.problems) == (len(patient.sound), [])
 
 
 # --- at random ----------------------------------------------------------------------------------------------
