@@ -342,9 +342,10 @@ def _number(one: exp.Expr) -> str | None:
 
 def _places(one: exp.Expr) -> str | None:
     """Numbers name columns of the result; what comes to a number, such as ``-(-1)``, does so to DuckDB alone."""
-    for part in one.expressions if isinstance(one, exp.Group) else [one.this]:
+    whole = {exp.Group: one.expressions, exp.Window: one.args.get("partition_by") or []}
+    for part in whole.get(type(one), [one.this]):
         bare = part.unnest()
-        is_plain = isinstance(bare, exp.Literal) and not bare.is_string
+        is_plain = isinstance(bare, exp.Literal) and not bare.is_string and not isinstance(one, exp.Window)
         if not is_plain and bare.find(exp.Column, exp.AggFunc, exp.Window, exp.Subquery) is None:
             return f"it brings rows together, or into order, by {_shown(part)}"
     return None
@@ -363,6 +364,7 @@ _REASONS: dict[type[exp.Expr], Callable[[exp.Expr], str | None]] = {
     exp.Literal: _number,
     exp.Group: _places,
     exp.Ordered: _places,
+    exp.Window: _places,
     exp.Limit: _limit,
     exp.Offset: _limit,
 }

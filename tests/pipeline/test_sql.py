@@ -152,6 +152,7 @@ def test_a_pipe_of_queries() -> None:
         "select count(*) n from messages group by inner",
         "select count(*) n from messages group by -(-7)",
         "select topic from messages order by -(-1)",
+        "select row_number() over (partition by 'a' order by physical_offset) n from messages",
         "select sum(size) over () from messages",
         "select year(date '2026-01-01')",
         "select substr(topic, 1, 3) from messages",
