@@ -342,8 +342,11 @@ def _number(one: exp.Expr) -> str | None:
 
 def _places(one: exp.Expr) -> str | None:
     """Numbers name columns of the result; what comes to a number, such as ``-(-1)``, does so to DuckDB alone."""
-    whole = {exp.Group: one.expressions, exp.Window: one.args.get("partition_by") or []}
-    for part in whole.get(type(one), [one.this]):
+    if isinstance(one, exp.Window):
+        parts = one.args.get("partition_by") or []
+    else:
+        parts = one.expressions if isinstance(one, exp.Group) else [one.this]
+    for part in parts:
         bare = part.unnest()
         is_plain = isinstance(bare, exp.Literal) and not bare.is_string and not isinstance(one, exp.Window)
         if not is_plain and bare.find(exp.Column, exp.AggFunc, exp.Window, exp.Subquery) is None:

@@ -1,6 +1,6 @@
 """Reads exported tables with Spark's own readers of Delta and Iceberg, and prints their rows; run by `test_spark_tables.py`.
 
-Arguments: the packages as Spark takes them, then format and path of each table. Runs in an environment without rmqctl.
+Arguments: the jars of the readers with commas between, then format and path of each table. Runs in an environment without rmqctl.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import sys
 
 from pyspark.sql import SparkSession
 
-packages, *rest = sys.argv[1:]
+jars, *rest = sys.argv[1:]
 spark = (
     SparkSession.builder.master("local[1]")
-    .config("spark.jars.packages", packages)
+    .config("spark.jars", jars)
     .config("spark.ui.enabled", "false")
     .config("spark.driver.memory", "1g")
     .config("spark.sql.shuffle.partitions", "1")

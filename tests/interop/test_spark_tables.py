@@ -1,6 +1,6 @@
 """Spark reads exported Delta and Iceberg tables with its own readers as the broker wrote the messages.
 
-``RMQCTL_PYSPARK_PYTHON`` names Pythons with PySpark, as for the other releases of Spark; the readers come from Maven.
+``RMQCTL_PYSPARK_PYTHON`` names Pythons with PySpark, as for the other releases of Spark; Maven fetches the readers.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.pipeline.settings import find_java
+from tests.interop.judge import has_java
 from tests.interop.test_spark_versions import PYTHONS
 from tests.pipeline import truths
 
@@ -23,7 +25,30 @@ PACKAGES = {
     "4.1": {"delta": "io.delta:delta-spark_4.1_2.13:4.4.0", "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"},
     "4.2": {"delta": "io.delta:delta-spark_4.2_2.13:4.4.0"},
 }  # fmt: skip
-pytestmark = [pytest.mark.interop, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.spark,
+    pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
+]
+
+
+def jars_of(packages: Iterable[str], project: Path) -> list[str]:
+    """The readers and what they need; what Spark brings itself is found there first."""
+    project.mkdir()
+    needed = ""
+    for package in packages:
+        group, name, version = package.split(":")
+        needed += (
+            f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+            f"<version>{version}</version></dependency>"
+        )
+    (project / "pom.xml").write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>rmqctl</groupId><artifactId>readers</artifactId>"
+        f"<version>1</version><dependencies>{needed}</dependencies></project>"
+    )
+    goal = ["dependency:build-classpath", "-DincludeScope=runtime", "-Dmdep.outputFile=cp.txt"]
+    subprocess.run(["mvn", "-q", "-B", *goal], cwd=project, check=True)
+    return (project / "cp.txt").read_text("utf-8").strip().split(os.pathsep)
 
 
 @pytest.mark.parametrize("python", PYTHONS or [None])
@@ -43,7 +68,8 @@ def test_tables_as_spark_reads_them(python: str | None, rmqctl: Any, tmp_path: P
         tables += [form, str(tmp_path / form)]
     environment = {**os.environ, "PYSPARK_PYTHON": python, "TZ": "UTC", "JAVA_HOME": os.fspath(find_java().home)}
     environment.pop("PYTHONPATH", None)
-    program = [python, str(Path(__file__).with_name("spark_tables.py")), ",".join(packages.values()), *tables]
+    jars = ",".join(jars_of(packages.values(), tmp_path / "jars"))
+    program = [python, str(Path(__file__).with_name("spark_tables.py")), jars, *tables]
     read = subprocess.run(program, check=False, env=environment, capture_output=True, text=True)
     assert read.returncode == 0, read.stderr[-3000:]
     found = [json.loads(line.removeprefix("FOUND")) for line in read.stdout.splitlines() if line.startswith("FOUND")]
