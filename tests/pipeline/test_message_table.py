@@ -128,7 +128,9 @@ def test_properties_are_those_of_the_rows(texts: list[bytes]) -> None:
         strict=True,
     )  # fmt: skip
     expected = [show_properties(text, _Texts()) for text in texts]
-    assert [(t, k, u, dict(a)) for t, k, u, a in found] == [(p.tags, p.keys, p.unique_key, p.properties) for p in expected]
+    assert [(t, k, u, dict(a)) for t, k, u, a in found] == [
+        (p.tags, p.keys, p.unique_key, p.properties) for p in expected
+    ]
 
 
 def test_large_bodies_come_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
