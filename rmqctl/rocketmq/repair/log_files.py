@@ -144,20 +144,24 @@ def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
     moved = files_to_rename(store, found)
     denied = [one for one in moved if _is_denied(store, one)]
     moved = [one for one in moved if one not in denied]
-    if moved:
-        yield _renamed(moved)
-    for one in denied:
-        why = f"its records say {one.name}, and where they say that they are in queues, units lead to other messages"
-        yield Step(
-            _id(one), one.file.name, "move another broker's file to quarantine", why, (Quarantine(one.file.name),)
-        )
+    places = {one.name for one in moved}
     for one in found:
-        if one in denied:
+        if one in moved:
             continue
         is_named = one.file.base != STRAY and one.file.base % one.file.size == one.home % one.file.size
-        if one not in moved and not (is_named and holds_records(store, one.file.name)):
+        if one in denied:
+            what = "move another broker's file to quarantine"
+            why = (
+                f"its records say {one.name}, and where they say that they are in queues, units lead to other messages"
+            )
+        elif one.file.name in places or not (is_named and holds_records(store, one.file.name)):
+            what = "move to quarantine"
             why = f"its {number_of(one.records, 'record', 'say')} that {one.name} is their file, which is there"
-            yield Step(_id(one), one.file.name, "move to quarantine", why, (Quarantine(one.file.name),))
+        else:
+            continue
+        yield Step(_id(one), one.file.name, what, why, (Quarantine(one.file.name),))
+    if moved:
+        yield _renamed(moved)
 
 
 def _is_denied(store: RocketMQStore, one: Misplaced) -> bool:

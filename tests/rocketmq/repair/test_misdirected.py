@@ -526,6 +526,21 @@ def test_a_record_in_the_damaged_properties_of_another_comes_home_or_is_named(is
     assert (saved.written.messages, saved.books.problems) == (len(patient.sound), [])
 
 
+def test_a_damaged_copy_of_a_file_under_the_name_of_one_that_is_misnamed_itself_gives_way(patient: Patient) -> None:
+    first, second, third = (patient.root / "commitlog" / f"{number * SIZE:020d}" for number in range(3))
+    one, two = second.read_bytes(), third.read_bytes()
+    first.write_bytes(one)
+    second.write_bytes(two)
+    third.write_bytes(one[:33587] + b"\xa5" * 8 + one[33595:])
+    repair, _, found = patient.plan()
+    assert repair.books.problems == []
+    assert {record.physical // SIZE for record in patient.gone(found)} == {0}
+    assert [step.what.split(":")[0] for step in repair.plan.steps][:2] == [
+        "move to quarantine",
+        "give it its right name",
+    ]
+
+
 # --- at random ----------------------------------------------------------------------------------------------
 
 
