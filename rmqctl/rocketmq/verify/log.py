@@ -39,7 +39,7 @@ from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
 from rmqctl.rocketmq.store.files import is_offset
 from rmqctl.rocketmq.verify.compression import Unflagged, compressing_topics, compression_findings, unflagged_bodies
 from rmqctl.rocketmq.verify.store_times import StoreTimes, TimesJoin, TimesPartial
-from rmqctl.text import number_of
+from rmqctl.text import number_of, text_or_base64
 
 DEFAULT_MAX_MESSAGE = 4 << 20
 RECORD_MARGIN = 64 << 10
@@ -206,8 +206,9 @@ def _record_finding(
 
 def topic_finding(block: Block, row: int, text: bytes) -> Finding:
     """Return the finding for a topic that no broker accepts; offset and size are those of the topic."""
-    at = int(block.topic_at[row]) + block.start
-    return _record_finding(LOG_TOPIC, block, row, at, len(text), f"the topic is {text!r}")
+    at, said = int(block.topic_at[row]) + block.start, text_or_base64(text)
+    named = said if isinstance(said, str) else text
+    return _record_finding(LOG_TOPIC, block, row, at, len(text), f"the topic is {named!r}")
 
 
 def _body_crc(block: Block) -> list[Finding]:

@@ -336,3 +336,13 @@ def test_messages_without_a_body(release: str, level: Severity, tmp_path: Path) 
         assert [(f.level, f.physical_offset, f.message) for f in found] == [
             (level, places[1], "2 messages without a body, the first one here")
         ]
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [(b"To\xffic002", "b'To\\xffic002'"), ("é€é1".encode(), "'é€é1'"), (b"a\x1b[2Jbcd", "'a\\x1b[2Jbcd'")],
+)
+def test_a_topic_that_no_broker_accepts_can_be_read(topic: bytes, said: str, log: Path) -> None:
+    edit(log / MIDDLE, record(5) + BODY_AT + 100 + 1, topic)
+    (found,) = (finding for finding in check(log)[0] if finding.kind.id == "log.topic")
+    assert found.message == f"the topic is {said}"
