@@ -245,7 +245,7 @@ def answered(question: Question[Answer], store: Any, advance: Advance) -> list[P
 
 def passages_of(answer: Answer, advance: Advance) -> list[Passage]:
     """Return what a terminal shows of an answer."""
-    answer.on_advance = lambda _: advance(0)
+    answer.on_advance = advance
     answer.prepare()
     parts = []
     if answer.sections is None:
@@ -280,7 +280,7 @@ def plan(store: Any, advance: Advance) -> list[Passage]:
     from rmqctl.repair.rendering import plan_notices
 
     with store.repair(processes=1) as answer:
-        answer.on_advance = lambda _: advance(0)
+        answer.on_advance = advance
         answer.prepare()
         notices = list(plan_notices(answer.shown)) if answer.shown is not None and answer.shown.steps else []
         refused = [str(answer.refusal)] if answer.refusal is not None else []
@@ -407,7 +407,7 @@ def topics(store: Any, advance: Advance) -> Iterator[dict[str, list[tuple[int, i
     found: dict[str, list[tuple[int, int, int]]] = {name: [] for name in store.topic_names()}
     yield found
     answer = store.topics(**_as_they_lie(store))
-    answer.on_advance = lambda _: advance(0)
+    answer.on_advance = advance
     for row in answer:
         advance(0)
         found.setdefault(row["topic"], []).append((queue_of(row), *ends_of(row)))
@@ -431,8 +431,8 @@ def serve(connection: Connection) -> None:
     """Read what is asked for, until the connection ends.
 
     A question is the number of a moment, what opens the store, and a reader; an answer is ``here`` with a piece,
-    ``failed`` with what stopped it, ``bug`` with the traceback, and ``end`` at last. Any word that comes while it
-    reads means that nobody wants it.
+    ``far`` with the bytes that were read so far, ``failed`` with what stopped it, ``bug`` with the traceback, and
+    ``end`` at last. Any word that comes while it reads means that nobody wants it.
     """
     reading = _Reading(connection)
     while True:
@@ -451,10 +451,10 @@ class _Reading:
         self._connection, self._parent = connection, os.getppid()
         self._moment = -1
         self._store: Any = None
-        self._due = 0.0
+        self._due, self._passed = 0.0, 0
 
     def answer(self, moment: int, opener: Callable[[], Any], reader: Reader) -> None:
-        send = self._connection.send
+        send, self._passed = self._connection.send, 0
         try:
             if self._store is None or moment != self._moment:
                 self._store, self._moment = opener(), moment
@@ -470,7 +470,8 @@ class _Reading:
             send(("bug", traceback.format_exc()))
         send(("end", None))
 
-    def _advance(self, _: int) -> None:
+    def _advance(self, passed: int) -> None:
+        self._passed += passed
         if monotonic() < self._due:
             return
         self._due = monotonic() + _EVERY_SECONDS
@@ -478,3 +479,5 @@ class _Reading:
             os._exit(1)
         if self._connection.poll():
             raise Unwanted
+        if self._passed:
+            self._connection.send(("far", self._passed))

@@ -194,6 +194,7 @@ class Job:
     Args:
         took: called in the thread that draws with each piece.
         failed: called there with what stopped the work, a bug too.
+        far: called there with the bytes that were read so far, now and then.
         ended: called there after all.
     """
 
@@ -203,9 +204,11 @@ class Job:
         reader: Reader,
         took: Callable[[Any], object],
         failed: Callable[[Exception], object],
+        far: Callable[[int], object],
         ended: Callable[[], object],
     ) -> None:
         self._site, self._reader, self._took, self._failed, self._ended = site, reader, took, failed, ended
+        self._far = far
         self._stop = Event()
         self._thread = Thread(target=self._run, daemon=True, name="browse")
         self._thread.start()
@@ -231,6 +234,8 @@ class Job:
             return
         if word == "here":
             self._site.ui(self._took, value)
+        elif word == "far":
+            self._site.ui(self._far, value)
         else:
             self._site.ui(self._failed, value if word == "failed" else RuntimeError(value))
 

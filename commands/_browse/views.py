@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from commands._browse import reading
 from commands._browse.columns import Columns, Shown, Styled
 from commands._browse.site import Job, Site
-from commands._cells import printable
+from commands._cells import printable, size
 from commands._rows import Row
 from rmqctl.errors import RmqctlError
 from rmqctl.text import number_of
@@ -130,7 +130,11 @@ class View:
             self._next = reader, took
             return
         self.failed, self.state = False, "reading ..."
-        self.job = Job(self.site, reader, took, self._failed, self._ended)
+        self.job = Job(self.site, reader, took, self._failed, self._read_so_far, self._ended)
+
+    def _read_so_far(self, passed: int) -> None:
+        self.state = f"reading ... {size(passed)}"
+        self.changed()
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, (RmqctlError, OSError, MemoryError)):

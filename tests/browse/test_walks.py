@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from commands._browse import reading
 from fixtures.damaged import damaged_store
+from rmqctl.opening import open_store
 from tests.browse.walking import Walk, walk
 
 SCREENS = Path(__file__).parent / "screens"
@@ -106,3 +111,31 @@ def test_a_finding_leads_to_its_byte_and_back(tmp_path: Path, monkeypatch: pytes
         assert "log.body-crc" in w.screen and w.command == "rmqctl verify store"
 
     walk("store", steps)
+
+
+def test_how_much_was_read_is_said_while_a_text_is_made(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_EVERY_SECONDS", 0)
+    root = str(golden("5.3.3-crash"))
+    ours, theirs = Pipe()
+    Thread(target=reading.serve, args=(theirs,), daemon=True).start()
+    ours.send((0, partial(open_store, root), partial(reading.text, partial(reading.doctor, "store"), 80)))
+    said = []
+    while not said or said[-1][0] != "end":
+        said.append(ours.recv())
+    ours.close()
+    words = [word for word, _ in said]
+    assert words[-2:] == ["here", "end"]
+    read = [value for word, value in said if word == "far"]
+    assert 0 < read[0] <= read[-1]
+    assert read == sorted(read)
+
+
+def test_a_view_says_how_much_was_read(golden: Golden) -> None:
+    async def steps(w: Walk) -> None:
+        view = w.app._path[-1]
+        view.state = ""
+        view._read_so_far(3 << 19)
+        await w.pilot.pause()
+        assert w.state == "reading ... 1.5 MiB"
+
+    walk(golden("5.3.3-crash"), steps)
