@@ -55,7 +55,7 @@ _NAMED = re.compile(r"^(?P<topic>.+)-(?P<number>\d+)@(?P<first>\d+)(?:\.\.(?P<la
 
 def seeds_of(release: str, first: int, last: int) -> list[int]:
     """Return the seeds whose directories a broker of a release starts on."""
-    return [n for n in range(first, last) if STORES[n % len(STORES)].startswith(release)]
+    return [n for n in range(first, last) if STORES[n % len(STORES)].startswith(WRITTEN_BY.get(release, release))]
 
 
 def named_in(steps: Iterable[dict[str, object]]) -> set[Key]:
