@@ -48,6 +48,8 @@ _HEADER = header_plan().runs[0]
 _FRAME = _HEADER.only("base_offset", "batch_length", "partition_leader_epoch", "magic")
 _AFTER_CRC = {f.name: f.offset - CRC_AT for f in _HEADER.fields if f.offset > CRC_AT}
 """Where the fields after the CRC stand, from its first byte on."""
+_TELLING = "max_timestamp", "producer_id", "base_sequence", "records_count"
+"""Fields under the CRC in which batches of one size are hardly alike."""
 _MOST = 128 << 20
 """Bytes of a batch that is looked at whole."""
 _MOST_SEARCHED, _MOST_ENDS, _MOST_CHECKED = 32 << 20, 8, 64
@@ -335,8 +337,13 @@ class Healer:
 
     def _has(self, body: bytes) -> bool:
         """Whether a sound batch has these bytes from its CRC on: then they stand in the log twice."""
-        rows = np.flatnonzero(self.survey.columns["size"] == CRC_AT + len(body)).tolist()
-        return any(self.survey.bytes_of(self.survey.batch(row))[CRC_AT:] == body for row in rows)
+        head, columns = header_plan().unpack_from(bytes(CRC_AT) + body)[0], self.survey.columns
+        same = columns["size"] == CRC_AT + len(body)
+        for name in _TELLING:
+            if same.any():
+                same &= columns[name] == head[name]
+        batches = self.survey.batches(np.flatnonzero(same))
+        return any(self.survey.bytes_of(batch)[CRC_AT:] == body for batch in batches)
 
     # --- under the CRC --------------------------------------------------------------------------------
 

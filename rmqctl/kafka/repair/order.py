@@ -26,6 +26,7 @@ from rmqctl.repair.edits import Create, Edit, Quarantine, Step, changes
 _COLUMNS = ("segment", "position", "size", "base_offset", "last_offset", "partition_leader_epoch", "magic")
 _SHOWN = 4
 _PIECE = 8 << 20
+_MOST_BESIDE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +117,14 @@ class _Order:
             turned = self._is_turned(chain, at, others)
             fits &= (self._is_room(chain, at, others) | turned) & ~np.isin(others, self.survey.bits_off)
             exchanged.update(others[turned].tolist())
+        else:
+            fits &= ~np.isin(others, self._at_home_but_a_bit(others[fits], chain))
         pairs = zip(at[fits].tolist(), others[fits].tolist(), strict=True)
         for hole, members in groupby(pairs, key=lambda pair: pair[0]):
             low, kept, alone = int(lasts[hole]), list[int](), list[int]()
             for group in self._touching([row for _, row in members]):
                 first, last = int(self.base[group[0]]), int(self.last[group[-1]])
-                several = len(group) > 1 and hole < len(chain)
+                several = len(group) > 1 and hole < len(chain) and (not self.compacted or self._is_broken(chain, hole))
                 touches = several or first == low + 1 or last + 1 == beyond[hole]
                 (kept if touches or exchanged.issuperset(group) else alone).extend(group)
             sources = {int(self.segment[row]) for row in kept}
@@ -141,6 +144,59 @@ class _Order:
         room |= (self.segment[rows] == self.segment[before]) & (self.position[rows] == ends[before])
         touches: Flags = room | ((self.segment[rows] == self.segment[after]) & (ends[rows] == self.position[after]))
         return touches
+
+    def _at_home_but_a_bit(self, rows: Ints, chain: Ints) -> list[int]:
+        """Return those of some rows that lie at home by those around, which leave offsets a bit from theirs.
+
+        Nothing but whole batches lies there, and they have just as many offsets as are missing. Where many base offsets
+        are damaged, one may be just what another has lost. Of two that are exchanged each has the other's.
+        """
+        claimed, found, known = set(self.base[rows].tolist()), list[int](), set[int]()
+        is_kept = np.zeros(self.outer, np.bool_)
+        is_kept[chain[chain < self.outer]] = True
+        follows = self._begins()
+        for row in rows[rows < self.outer].tolist():
+            if row in known:
+                continue
+            first = final = row
+            while first and not is_kept[first - 1] and follows[first]:
+                first -= 1
+            while final + 1 < self.outer and not is_kept[final + 1] and follows[final + 1]:
+                final += 1
+            known.update(range(first, final + 1))
+            spans = (self.last - self.base + 1)[first : final + 1] if final - first < _MOST_BESIDE else np.zeros(0)
+            low = (
+                int(self.last[first - 1]) + 1
+                if first and self.position[first]
+                else int(self.bases[self.segment[first]])
+            )
+            is_closed = final + 1 < self.outer and bool(follows[first] and follows[final + 1])
+            if not is_closed or low + spans.sum() != self.base[final + 1]:
+                continue
+            right = low + np.cumsum(spans) - spans
+            for one, offset in zip(range(first, final + 1), right.tolist(), strict=True):
+                if offset not in claimed and (int(self.base[one]) ^ offset).bit_count() == 1:
+                    found.append(one)
+        return found
+
+    def _begins(self) -> Flags:
+        """Which batches begin where the one before ends, or at the begin of a segment."""
+        position, segment = self.position[: self.outer], self.segment[: self.outer]
+        ends = position + self.size[: self.outer]
+        touches = (segment[1:] == segment[:-1]) & (position[1:] == ends[:-1])
+        found: Flags = np.append(False, touches) | (position == 0)
+        return found
+
+    def _is_broken(self, chain: Ints, at: int) -> bool:
+        """Whether bytes that are no batch of a chain lie before one of it, in its segment or after the one before."""
+        if at and self.segment[chain[at - 1]] == self.segment[chain[at]]:
+            return bool(self.position[chain[at - 1]] + self.size[chain[at - 1]] != self.position[chain[at]])
+        first, end = (int(self.segment[chain[at - 1]]), self._end(chain[at - 1])) if at else (0, 0)
+        files = self.survey.files[first : int(self.segment[chain[at]])]
+        return sum(file.size for file in files) + int(self.position[chain[at]]) != end
+
+    def _end(self, row: int) -> int:
+        return int(self.position[row] + self.size[row])
 
     def _is_turned(self, chain: Ints, at: Ints, rows: Ints) -> Flags:
         """Whether a batch between two of a chain lies on the wrong side of one, and exchanged with it goes on in time.

@@ -71,7 +71,8 @@ from rmqctl.repair.edits import Cut, Plan, Quarantine, Step
 from rmqctl.repair.planning import RESULT, Advance, Planner, PlanOptions, Repair, check_is_here
 from rmqctl.text import number_of
 
-_ROUNDS = 3
+_ROUNDS, _HEALINGS = 3, 64
+"""How often a stage is planned on its own outcome; that which heals goes on from both ends of damage in a row."""
 _RESTORE = "restore it with --from another controller"
 _MARKED = "markers of aborted transactions were written into its segment again"
 _READ_AT_START = FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS
@@ -261,7 +262,7 @@ class _Planner(Planner[LogDirectory]):
             self.advance(name)
             self._image = None if name.startswith(METADATA_TOPIC) else self._image or self.replicas.image
             for stage in (self._ordered, self._healed, self._filled):
-                for _ in range(_ROUNDS):
+                for _ in range(_HEALINGS if stage == self._healed else _ROUNDS):
                     if not self.take(stage(name)):
                         break
 

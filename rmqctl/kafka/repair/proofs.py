@@ -17,7 +17,16 @@ import numpy as np
 from formats.errors import DecodeError
 from formats.kafka import message_set
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, decode_record
-from formats.kafka.record_batch import CRC_AT, HEADER_SIZE, MAGIC_AT, BatchFrame, ControlType, header_plan
+from formats.kafka.record_batch import (
+    CRC_AT,
+    CRC_FROM,
+    HEADER_SIZE,
+    MAGIC_AT,
+    Attributes,
+    BatchFrame,
+    ControlType,
+    header_plan,
+)
 from formats.layout import plan_of
 from rmqctl.kafka.directory.directory import Segment
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind
@@ -40,7 +49,7 @@ _BURST = 3
 _WINDOW = 8 << 20
 _STRETCH = 1 << 16
 """Bytes before and after a batch that are compared with those in another file."""
-_ANCHOR = 32
+_ANCHOR, _MOST_BESIDE = 32, 256
 _MOST_COMPARED = 1 << 18
 """Records of a batch up to which it is looked for in other batches, record by record."""
 _POSITION_TYPES = {CONSUMER_OFFSETS: (0, 1), SHARE_GROUP_STATE: (0,)}
@@ -303,11 +312,13 @@ class Proofs:
         """Whether a log misses what a batch says that it is: another one; its own, but for where it would go.
 
         For a bit in its own log, only all that it says; for one between batches that leave just its room, in any log:
-        a cleaner leaves larger holes than that.
+        a cleaner leaves larger holes than that. Its own log does not where another batch with records is afterwards.
         """
         last, is_framed = offset + record.span - 1, is_bit and self._fills(record)
         for partition in self.before.directory.partitions:
             home, is_own = self.before.home(partition.directory), partition.directory == record.queue
+            if is_own and is_bit and self._is_taken(record.queue, offset):
+                continue
             columns, row = home.columns, home.columns.search("base_offset", last, "right")
             if row == len(home):
                 if not (is_own or is_framed) and row and columns.value("last_offset", row - 1) + 1 == offset:
@@ -322,8 +333,17 @@ class Proofs:
                 return True
         return False
 
+    def _is_taken(self, directory: str, offset: int) -> bool:
+        """Whether a batch with records has an offset afterwards, and not in the place of destroyed ones."""
+        home = self.after.home(directory)
+        row = home.row(offset)
+        return row is not None and _has_records(home, row)
+
     def _fills(self, record: WholeRecord) -> bool:
-        """Whether the offsets of a batch go on from, or lead to, those of one that was there and touches it."""
+        """Whether the offsets of a batch go on from, or lead to, those of one that was there and touches it.
+
+        Or it is one of several, and all of them together have just the offsets between two that were there.
+        """
         home, (before, after) = self.after.home(record.queue), self._around(record)
         row = home.row(record.offset)
         if row is None:
@@ -333,7 +353,24 @@ class Proofs:
         near = [(number, other) for number, other in ((row, before), (row + 1, after)) if other is not None]
         touching = [(number, other) for number, other in near if home.touches[number - 1]]
         there = [n for n, other in touching if self._was_at_home(home, range(other, other + 1), record.queue)]
-        return bool(there) and all(home.follows[number - 1] for number in there)
+        if there:
+            return all(home.follows[number - 1] for number in there)
+        return all(self._leads_back(home, row, step, record.queue) for step in (-1, 1))
+
+    def _leads_back(self, home: Home, row: int, step: int, directory: str) -> bool:
+        """Whether batches with records go on from a row, without a byte between them, to one that was there.
+
+        Args:
+            step: 1: to the end of the log; -1: to its start.
+        """
+        for other in range(row + step, row + step * _MOST_BESIDE, step):
+            if not 0 <= other < len(home) or not home.follows[min(other, other - step)]:
+                return False
+            if self._was_at_home(home, range(other, other + 1), directory):
+                return True
+            if not _has_records(home, other):
+                return False  # what stands for destroyed ones fills what is left
+        return False
 
     def _around(self, record: WholeRecord) -> tuple[int | None, int | None]:
         home = self.after.home(record.queue)
@@ -423,8 +460,10 @@ class Proofs:
         home, body = self.after.home(record.queue), message_set.CRC_AT
         data = self.before.bytes_at(record.file, record.position, record.size)
         body = CRC_AT if data[MAGIC_AT] >= 2 else body
-        for row in np.flatnonzero(home.columns["size"] == record.size).tolist():
-            file, position, _ = home.place(row)
+        for row in home.of_crc(int.from_bytes(data[body : body + CRC_FROM - CRC_AT], "big")):
+            file, position, size = home.place(row)
+            if size != record.size:
+                continue
             other = self.after.bytes_at(file, position, record.size)
             if other[body:] != data[body:]:
                 continue
@@ -580,3 +619,8 @@ def _are_positions(topic: str, data: bytes) -> bool:
         return False
     meant = _POSITION_TYPES[topic]
     return bool(taken) and all(one and not one.error and one.type in meant and one.value is not None for one in taken)
+
+
+def _has_records(home: Home, row: int) -> bool:
+    is_control = home.columns.value("attributes", row) & Attributes.CONTROL
+    return not is_control and home.columns.value("records_count", row) > 0

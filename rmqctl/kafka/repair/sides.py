@@ -188,9 +188,31 @@ class Home:
         return found
 
     @cached_property
+    def _by_crc(self) -> tuple[Ints, Ints]:
+        """The CRCs of the batches, ascending, and their rows."""
+        found = self.columns["crc"] & 0xFFFFFFFF
+        rows = np.argsort(found, kind="stable")
+        return found[rows], rows
+
+    def of_crc(self, crc: int) -> list[int]:
+        """Return the rows of the batches that state a CRC, ascending."""
+        crcs, rows = self._by_crc
+        found: list[int] = rows[slice(*(int(np.searchsorted(crcs, crc, side)) for side in ("left", "right")))].tolist()
+        return found
+
+    @cached_property
     def is_thinned(self) -> bool:
-        """Whether offsets are missing between batches that touch, as compaction leaves them, more than once."""
-        return int((self.touches & ~self.follows).sum()) > 2
+        """Whether offsets are missing between batches that touch, as compaction leaves them, more than once.
+
+        A damaged base offset leaves as many on one side as two batches both have on its other side.
+        """
+        count, columns = 0, self.columns.stretches("base_offset", "last_offset")
+        for at, (base, last) in columns:
+            missing = (base[1:] - last[:-1] - 1) * self.touches[at : at + len(base) - 1]
+            is_wrong = missing < 0
+            beside = np.append(is_wrong[1:], False) | np.append(False, is_wrong[:-1])[: len(is_wrong)]
+            count += int(((missing > 0) & ~beside).sum())
+        return count > 2
 
     def row(self, base_offset: int) -> int | None:
         """Return the row of the batch that begins with an offset."""
