@@ -19,8 +19,9 @@ from rmqctl.files.tree import LocalTree
 from rmqctl.filters import Filters
 from rmqctl.kafka.directory import moment
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, read_directory
-from rmqctl.kafka.dump.dumping import Follow
+from rmqctl.kafka.dump.dumping import Follow, _committed_views
 from rmqctl.kafka.dump.segments import SegmentDump
+from rmqctl.kafka.engine.batch import BatchHead, Ending
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.filters import Wanted
@@ -238,3 +239,29 @@ def test_follow_begins_again_where_a_topic_was_made_again(root: Path) -> None:
         (root / "t-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
 
     assert _followed(root, again) == [*range(RECORDS), *range(20)]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_follow_shows_a_transaction_once_it_is_decided(root: Path, *, commit: bool) -> None:
+    head = BatchHead(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    seen: list[Any] = []
+
+    def begin() -> None:
+        with KafkaEngine.open(root, _SMALL) as engine:
+            engine.append("t", 0, [Record(0, 1_700_000_000_000, -1, b"k", b"of a transaction")], head)
+            _put(engine, 0, 5)
+
+    def end() -> None:
+        with KafkaEngine.open(root, _SMALL) as engine:
+            engine.end_transaction(Ending(7, 0, commit=commit, timestamp=1_700_000_000_000), [("t", 0)])
+            _put(engine, 0, 5)
+
+    logs = LogDirectories([read_directory(LocalTree(str(root)))])
+    segments = SegmentDump(Wanted(Filters()))
+    segments.views = _committed_views(logs)
+    looks = _Looks(begin, lambda: seen.append("open"), end)
+    rows = Follow(segments, logs, [p for p in logs.partitions if p.topic == "t"], looks).rows()
+    with pytest.raises(KeyboardInterrupt):
+        seen.extend(row["base_offset"] for row in rows if row is not None)
+    first = RECORDS if commit else RECORDS + 1
+    assert seen == [*range(RECORDS), "open", *range(first, RECORDS + 6), *range(RECORDS + 7, RECORDS + 12)]

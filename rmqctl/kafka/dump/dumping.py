@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import orjson
 
 from formats.kafka.directory_files import parse_partition_metadata
@@ -19,7 +20,7 @@ from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters, Glob, Rendering, did_you_mean
 from rmqctl.findings import Finding, Severity, header_of
 from rmqctl.kafka.columns import redacted, shown_text
-from rmqctl.kafka.directory.directory import LogDirectories, LogFile, Partition, read_partition
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, LogFile, Partition, read_partition
 from rmqctl.kafka.directory.file_names import FileKind
 from rmqctl.kafka.directory.moment import tree_at_one_moment
 from rmqctl.kafka.dump.files import file_rows
@@ -138,9 +139,6 @@ def _stopped(logs: LogDirectories) -> frozenset[str]:
 
 def _committed_views(logs: LogDirectories) -> Callable[[Partition | None], View]:
     """Return what a consumer sees of each partition, found out when it is first asked for."""
-    from rmqctl.kafka.loading.checkpoints import Checkpoints
-    from rmqctl.kafka.state.partition_state import PartitionLog, view_of
-
     views: dict[str, View] = {}
 
     def view(partition: Partition | None) -> View:
@@ -148,10 +146,18 @@ def _committed_views(logs: LogDirectories) -> Callable[[Partition | None], View]
             raise WrongUsage("--read-committed", "needs a partition's directory, for the log says what is committed.")
         if partition.directory not in views:
             home = next(directory for directory in logs.directories if partition in directory.partitions)
-            views[partition.directory] = view_of(PartitionLog(home, partition, Checkpoints(home)), read_committed=True)
+            views[partition.directory] = _committed(home, partition)
         return views[partition.directory]
 
     return view
+
+
+def _committed(home: LogDirectory, partition: Partition) -> View:
+    """Return what readers of committed records see of a partition."""
+    from rmqctl.kafka.loading.checkpoints import Checkpoints
+    from rmqctl.kafka.state.partition_state import PartitionLog, view_of
+
+    return view_of(PartitionLog(home, partition, Checkpoints(home)), read_committed=True)
 
 
 def official(logs: LogDirectories, options: Options, release: Release | None) -> Answer:
@@ -407,11 +413,15 @@ class _Followed:
     Attributes:
         topic_id: of its topic; another is another partition of that name.
         next: offset after the last batch that was shown.
+        end: offset from which on nothing is shown yet, for it is not decided; None: all is shown.
+        size: bytes of the logs when they were looked at last.
         files: of each log the inode, where a broker may put another in its place, and the bytes that were shown.
     """
 
     topic_id: str | None = None
     next: int = 0
+    end: int | None = None
+    size: int = -1
     files: dict[str, tuple[int | None, int]] = field(default_factory=dict)
 
 
@@ -443,12 +453,12 @@ class Follow:
                 for partition in directory.partitions:
                     if id(partition) in chosen:
                         now = read_partition(tree, partition.directory, partition.name)
-                        yield from self._partition(tree, now)
+                        yield from self._partition(LogDirectory(tree, [now], directory.files), now)
             yield None
             self.sleep(POLL_SECONDS)
 
-    def _partition(self, tree: Tree, now: Partition) -> Iterator[Row]:
-        known = self._done.setdefault((tree.root, now.directory), _Followed())
+    def _partition(self, home: LogDirectory, now: Partition) -> Iterator[Row]:
+        tree, known = home.tree, self._done.setdefault((home.root, now.directory), _Followed())
         topic_id = _topic_id_of(now)
         if topic_id not in {None, known.topic_id}:
             known.topic_id, known.next, known.files = topic_id, 0, {}
@@ -456,6 +466,12 @@ class Follow:
         if not is_first and known.next < begin:
             yield self._missed(now, now.logs[0], f"offsets {known.next} to {begin - 1} were").row()
         known.next = max(known.next, begin)
+        if self.segments.views is not None and now.logs:
+            before, known.size = known.size, sum(log.size for log in now.logs)
+            if known.size == before:
+                return
+            view = _committed(home, now)
+            known.end, self.segments.views = view.end, lambda _: view
         for log in now.logs:
             try:
                 yield from self._file(tree, now, log, known, is_first=is_first)
@@ -478,7 +494,7 @@ class Follow:
         try:
             for block in scan(source, Extent(whole.file, whole.base, start, size=file.size, chained=True)):
                 raise_refused(tree, file.name)
-                block = _whole(block, file.size)
+                block, is_decided = _decided(_whole(block, file.size), known.end)
                 if len(block):
                     known.files[file.name] = inode, int(block.position[-1] + block.size[-1])
                 if is_other:
@@ -488,6 +504,8 @@ class Follow:
                         yield from self.segments.rows_of(part)
                 if len(block):
                     known.next = max(known.next, int(block["last_offset"][-1]) + 1)
+                if not is_decided:
+                    break
         finally:
             source.close()
         raise_refused(tree, file.name)
@@ -505,6 +523,16 @@ def _topic_id_of(partition: Partition) -> str | None:
     with suppress(FileNotFoundError):
         return None if file is None else parse_partition_metadata(read_text(file)).topic_id
     return None
+
+
+def _decided(block: Block, end: int | None) -> tuple[Block, bool]:
+    """Return the batches before an offset, and whether those are all."""
+    count = len(block) if end is None else int(np.cumprod(block["last_offset"] < end).sum())
+    if count == len(block):
+        return block, True
+    found = block.take(slice(0, count))
+    found.gaps = [gap for gap in block.gaps if gap.position < block.position[count]]
+    return found, False
 
 
 def _whole(block: Block, size: int) -> Block:
