@@ -10,7 +10,7 @@ from formats.rocketmq.message import HOSTS
 from rmqctl.rocketmq.engine.config import Host, StoreConfig
 from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.engine.record import prepare
-from rmqctl.rocketmq.log.record import FLAGS_SPAN
+from rmqctl.rocketmq.log.record import FLAGS_SPAN, flags_of, head_offset, magic_of, variant_of
 from rmqctl.rocketmq.repair.heal import heal
 
 TIME = 1_700_000_000_000
@@ -54,3 +54,13 @@ def test_a_reading_with_a_port_or_a_time_that_is_none_is_none(port: int, time: i
 @pytest.mark.parametrize("port", [0, 80, (1 << 16) - 1])
 def test_where_both_readings_can_be_nothing_is_healed(port: int, *, stored: bool) -> None:
     assert heal(unmarked(record(address(port, TIME, stored=stored), stored=stored)), 4096) is None
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_where_the_port_of_the_store_is_none_no_reading_is_believed(*, stored: bool) -> None:
+    """It stands at the same place in both readings, so that neither is one of what a broker wrote."""
+    raw = bytearray(record(address(-1, TIME, stored=stored), stored=stored))
+    assert heal(unmarked(bytes(raw)), 4096) is not None
+    at = head_offset("store_port", variant_of(magic_of(raw), flags_of(raw)) or 0)
+    raw[at] = 1
+    assert heal(unmarked(bytes(raw)), 4096) is None
