@@ -189,6 +189,21 @@ def test_what_a_rolled_segment_says_of_aborted_transactions_is_on_the_disk(tmp_p
     assert not [line for line in unsafe if "00000000000000000000.txnindex" in line]
 
 
+def test_checkpoints_are_on_the_disk_once_they_are_written(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    recorder = Recorder(home)
+    with recorder.recording():
+        engine = KafkaEngine.open(home / "store", SMALL_KAFKA)
+        engine.make_topic("t", 1)
+        for n in range(3):
+            engine.append("t", 0, [Record(0, START + n, -1, b"k", b"v" * 99)])
+            engine.checkpoint()
+            assert [line for line in recorder.unsafe() if "checkpoint" in line] == []
+        engine.close()
+    assert (home / "store/recovery-point-offset-checkpoint").stat().st_size
+
+
 @pytest.mark.parametrize(
     ("writes", "check"), [(rocketmq_writes, check_rocketmq), (kafka_writes, check_kafka)], ids=["rocketmq", "kafka"]
 )
