@@ -18,6 +18,7 @@ spark = (
     .config("spark.ui.enabled", "false")
     .config("spark.driver.memory", "1g")
     .config("spark.sql.shuffle.partitions", "1")
+    .config("spark.databricks.delta.snapshotPartitions", "1")
     .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
     .getOrCreate()
