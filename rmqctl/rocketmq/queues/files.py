@@ -198,6 +198,14 @@ class QueueWindow(Queue):
             units[(leads < begin) | ((leads >= end) & (~np.bool_(is_last) | (number <= self.high)))] = 0
             if len(units):
                 yield at, units
+        if is_last:
+            yield from self._after(file, stop)
+
+    def _after(self, file: StoreFile, stop: int) -> Iterator[tuple[int, Units]]:
+        """Yield what is written after a unit that is not: wherever it leads, it is of the end of the log."""
+        for first, units in Queue.chunks(self, file):
+            if first + len(units) > stop and (rest := units[max(stop - first, 0) :])["size"].any():
+                yield max(first, stop), rest
 
     def last_physical(self, file: StoreFile) -> int:
         """Return where the last written unit of a file leads, wherever that is; -1 without one."""

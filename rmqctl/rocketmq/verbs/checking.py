@@ -43,9 +43,7 @@ def verify(store: RocketMQStore, asked: questions.Verify) -> Answer:
         answer.total = None  # who shares the work shows how far it is
         options = replace(options, split_size=SPLIT_SIZE)
         elsewhere = splits_shared(asked.share)
-    if asked.part is not None and asked.part.is_rest:
-        options = replace(options, level=Level.QUICK)
-    elif asked.part is not None:
+    if asked.part is not None:
         return show(answer, CheckedPart(store, options, asked.part, progress=answer.advance), "", notes=asked.notes)
     return show(answer, StartingVerification(store, options, answer, elsewhere), store.root, notes=asked.notes)
 

@@ -30,6 +30,7 @@ from rmqctl.rocketmq.verify.index_file import (
     chain_findings,
     check_file,
     compare_times,
+    entry_times,
     header_problem,
 )
 from rmqctl.text import number_of
@@ -306,16 +307,31 @@ def finish(
     files = index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
     try:
         for number, file in enumerate(files):
+            times = said.times.get(file.path, FileTimes())
             if window is not None and not _ends_in(file, window, unsettled=_is_unsettled(store, files, file)):
+                yield from entry_times(file, context, times)
                 continue
             known = chains[number] if chains is not None and number < len(chains) else None
-            times = said.times.get(file.path, FileTimes())
             yield from check_file(store, file, context, _is_unsettled(store, files, file), times, chains=known)
         yield from _strangers(said.strangers, context)
         yield from _coverage(store, files, said, context)
     finally:
         for file in files:
             file.close()
+
+
+def places_of(store: RocketMQStore, geometry: Geometry, said: IndexPartial, window: Window) -> set[int]:
+    """Return the physical offsets outside of a part of the log on which findings of :func:`finish` depend."""
+    places = {stranger.physical for stranger in said.strangers}
+    files = index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
+    try:
+        for file in files:
+            if _ends_in(file, window, unsettled=_is_unsettled(store, files, file)) and file.is_whole:
+                places |= {file.header["begin_phy_offset"], file.header["end_phy_offset"]}
+    finally:
+        for file in files:
+            file.close()
+    return {place for place in places if place not in window}
 
 
 def _ends_in(file: IndexFile, window: Window, *, unsettled: bool) -> bool:

@@ -140,6 +140,14 @@ def time_findings(file: IndexFile, context: LogContext, times: FileTimes) -> Ite
         yield from _runs(file, context, times)
 
 
+def entry_times(file: IndexFile, context: LogContext, times: FileTimes) -> Iterator[Finding]:
+    """Yield findings of the times of entries of a file that ends in another part of the log, which judges its header:
+    where most entries are wrong, that is.
+    """
+    if not times.wrong * 2 > times.compared > 1:
+        yield from _runs(file, context, times)
+
+
 def _stored(file: IndexFile, context: LogContext, times: FileTimes) -> dict[str, tuple[bool, str]]:
     """Of each time of the header that the log knows: whether it is right, and what the log says."""
     found = {}

@@ -311,6 +311,20 @@ class LogJoin:
         """Lose a physical range after the last split: the file was cut."""
         insort(self.damaged, (begin, end))
 
+    def begin(self, damaged: Iterable[tuple[int, int]]) -> None:
+        """Begin what is looked at: of what was added before only counts, where the log ended and what shows how it goes
+        on are left.
+
+        Args:
+            damaged: ranges of what is looked at, files missing in front of it among them.
+        """
+        self._steps, self._breaks, self._unflagged = [], [], {}
+        self._v2 = self._empty = None
+        self._v2_count = self._empty_count = 0
+        self._times.forget_future()
+        for found in damaged:
+            insort(self.damaged, found)
+
     def add(self, partial: LogPartial) -> None:
         """Take what the next split leaves."""
         self._steps += self._times.add(partial.times)
@@ -352,15 +366,18 @@ class LogJoin:
             if topic in self._compressing and bodies.count <= most_unflagged:
                 yield from bodies.findings(is_usual=True)
 
-    def findings(self, as_release: Release | None = None, written_by: Release | None = None) -> Iterator[Finding]:
+    def findings(
+        self, as_release: Release | None = None, written_by: Release | None = None, *, goes_on: bool = False
+    ) -> Iterator[Finding]:
         """Yield what only shows across splits: clock steps and queue offsets at the seams, V2 records, empty bodies.
 
         Args:
             as_release: the release the store is meant for; one before 5.1.0 cannot read V2 records.
             written_by: the latest release that can have written it, where it is meant for no certain one.
+            goes_on: records follow, and the first of them shows what is wrong with the last one here.
         """
         yield from self._steps
-        yield from self._times.end()
+        yield from () if goes_on else self._times.end()
         yield from self._breaks
         yield from self._times.future()
         for topic, bodies in self._unflagged.items():

@@ -171,6 +171,11 @@ class QueueChecker:
 
     def _compare(self, block: Block, queue: Ints, row: Ints, pairs: Pairs, topics: Ints) -> None:
         """Compare records, sorted by queue, with their units."""
+        at_home = block["physical_offset"][row] == block.physical[row]
+        if not at_home.all():  # a copy of a record claims nothing: the unit is that of the other one
+            queue, row = queue[at_home], row[at_home]
+            if not len(row):
+                return
         offset, physical, size = block["queue_offset"][row], block["physical_offset"][row], block.total_size[row]
         codes, end = tags_codes(block, pairs)[row], block.physical[row] + size
         levels = delayed(pairs, topics, self._ids.texts)
@@ -244,14 +249,13 @@ class QueueChecker:
             claimed[row, numbers] = np.maximum(claimed[row, numbers], np.maximum.reduceat(column, first))
 
     def _note_missing(self, block: Block, row: Ints, queue: Ints, units: Units, codes: Ints) -> None:
-        """Keep the records whose unit is empty or wrong; one that says it lies elsewhere is damaged itself."""
-        kept = np.flatnonzero(block["physical_offset"][row] == block.physical[row])
-        if len(kept):
-            row, keys = row[kept], self._numbers.keys()
-            numbers, index = np.unique(queue[kept], return_inverse=True)
+        """Keep the records whose unit is empty or wrong."""
+        if len(row):
+            keys = self._numbers.keys()
+            numbers, index = np.unique(queue, return_inverse=True)
             names = [self._name(keys[number]) for number in numbers.tolist()]
             place = block["queue_offset"][row], block.physical[row], block.total_size[row]
-            self._missing.add_wrong(names, index, *place, units[kept], codes[kept])
+            self._missing.add_wrong(names, index, *place, units, codes)
 
     def _dispatched_elsewhere(self, block: Block, pairs: Pairs) -> None:
         """Claims on the queues of INNER_MULTI_DISPATCH (LMQ and others, spec 3.7)."""

@@ -110,10 +110,11 @@ def check_state(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
         pid = abort_pid(read_all(store.tree, "abort") or b"")
         who = f" (process {pid})" if pid else ""
         yield Finding(STORE_ABORT, "abort", 0, 0, f"the last broker{who} did not stop cleanly")
-    yield from _checkpoint(store, context)
+    yield from check_checkpoint(store, context)
 
 
-def _checkpoint(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
+def check_checkpoint(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
+    """Yield findings about the checkpoint; it is held to the end of the log where that is known."""
     found = read_checkpoint(store)
     has_log = bool(store.log_files)
     if found is None:

@@ -19,7 +19,7 @@ from rmqctl.rocketmq.findings.log import LOG_FUTURE, LOG_STORE_TIME
 from rmqctl.rocketmq.log.block import Block, head_offsets
 from rmqctl.text import LATEST, instant
 
-_IN_FRONT, _EDGE = 2, 3
+_IN_FRONT, EDGE = 2, 3
 _LOCK_MS = 1000
 """A client batch gets its time before it waits for the lock (CommitLog.putMessages), so it may be a little early.
 A broker takes nothing more once a message has waited for a second (``osPageCacheBusyTimeOutMills``)."""
@@ -50,7 +50,7 @@ class TimesPartial:
     count: int = 0
     future: dict[str, tuple[Spot, int]] = field(default_factory=dict)
     head: list[Spot] = field(default_factory=list)
-    tail: deque[Spot] = field(default_factory=lambda: deque(maxlen=_EDGE))
+    tail: deque[Spot] = field(default_factory=lambda: deque(maxlen=EDGE))
     newest: int | None = None
 
 
@@ -88,9 +88,9 @@ class StoreTimes:
         partial = self.partial
         if len(late := np.flatnonzero(block["store_timestamp"] > LATEST)):
             _add_future(partial.future, block.file, _spot(block, int(late[0])), len(late))
-        missing = max(_EDGE - partial.count, 0)
+        missing = max(EDGE - partial.count, 0)
         partial.head += [_spot(block, row) for row in range(min(missing, len(block)))]
-        partial.tail.extend(_spot(block, row) for row in range(max(len(block) - _EDGE, 0), len(block)))
+        partial.tail.extend(_spot(block, row) for row in range(max(len(block) - EDGE, 0), len(block)))
         partial.count += len(block)
 
 
@@ -100,7 +100,7 @@ class TimesJoin:
     def __init__(self) -> None:
         self._newest: int | None = None
         self._future: dict[str, tuple[Spot, int]] = {}
-        self._window: deque[tuple[Spot, bool]] = deque(maxlen=_EDGE)
+        self._window: deque[tuple[Spot, bool]] = deque(maxlen=EDGE)
 
     @property
     def last(self) -> int | None:
@@ -128,6 +128,10 @@ class TimesJoin:
     def end(self) -> list[Finding]:
         """Return the finding of the last record, if anything is wrong with it."""
         return self._judged(None)[0]
+
+    def forget_future(self) -> None:
+        """Leave out what :meth:`future` would say of the splits so far."""
+        self._future = {}
 
     def future(self) -> Iterator[Finding]:
         """Yield the files with several records that are stored later than any calendar goes; one alone is damage."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -59,6 +60,8 @@ from rmqctl.text import number_of
 _SMALL = 1 << 14
 _UNIT = UNIT.itemsize
 _AT_ONCE = 256
+_TRIED = 64
+"""Units at the end of a queue file that are asked whether a record stands for them."""
 
 
 @dataclass(slots=True)
@@ -255,9 +258,11 @@ def finish_queues(
 
 
 def _home(queue: Queue, context: LogContext) -> Key | None:
-    """Return the queue to which the units of a directory belong that no record of its own claims."""
+    """Return the queue to which the units of a directory belong that no record of its own claims, all of them wherever
+    they lead.
+    """
     with LogReader(context.log_files) as log:
-        return queue_home(queue, log)
+        return queue_home(Queue(queue.where, queue.files, queue.dtype), log)
 
 
 def _readable(missing: MissingUnits, unread: list[StoreFile]) -> MissingUnits:
@@ -382,9 +387,15 @@ class _QueueAgainstClaims:
                 number, lost = file.base // _SIZE + first + np.arange(len(units)), live & damaged & (begin < end)
                 self.context.note_destroyed(self.queue.key, number[lost], begin[lost])
                 known = (damaged | np.isin(begin, misplaced)) & (begin < end)
-                known |= np.isin(number, wrong)
-                found += int(np.count_nonzero(live & known))
+                inside = np.flatnonzero(live & known & ~np.isin(number, wrong))
+                found += len(inside) - self._proven(number[inside], units[inside])
+                found += int(np.count_nonzero(live & np.isin(number, wrong)))
         return found
+
+    def _proven(self, number: Ints, units: Units) -> int:
+        """How many units stand for their record: one with a wrong field or body has claimed its unit like any other."""
+        with LogReader(self._log_files()) as log:
+            return sum(self._is_record(log, n, unit) for n, unit in zip(number.tolist(), units, strict=True))
 
     def _end(self) -> int:
         return self.context.end if self.context.end is not None else self.context.limit
@@ -410,9 +421,12 @@ class _QueueAgainstClaims:
         number = file.base // _SIZE + first + np.arange(len(units))
         written = (units["size"] != 0) & ~is_pre_blank(units)
         written &= units["physical_offset"] >= self.context.min_offset
-        outside = (number < self.claim.low) | (number > self.claim.high)
-        if self.claim.count != self.claim.high - self.claim.low + 1:
+        outside = (number < self._low) | (number > self._high)
+        if self.claim.count != self._high - self._low + 1:
             outside |= np.isin(number, self._unproven(number, units))
+        if isinstance(self.queue, QueueWindow):  # others are of a record in another part, which says it
+            before, after = self._own
+            outside &= ((number > before) & (number < after)) | (number < self._low) | (number > self._high)
         rows = np.flatnonzero(written & outside)
         rows = rows[[int(n) not in self._wrong for n in number[rows]]] if self._wrong else rows
         for kind, run in self._classify(rows, units, number):
@@ -423,7 +437,7 @@ class _QueueAgainstClaims:
         found = []
         with LogReader(self._log_files()) as log:
             for n, unit in zip(number.tolist(), units, strict=True):
-                if self.claim.low <= n <= self.claim.high and int(unit["size"]) and not self._is_record(log, n, unit):
+                if self._low <= n <= self._high and int(unit["size"]) and not self._is_record(log, n, unit):
                     found.append(n)
         return np.array(found, np.int64)
 
@@ -449,20 +463,74 @@ class _QueueAgainstClaims:
         for row in rows.tolist():
             physical, size = int(units["physical_offset"][row]), int(units["size"][row])
             if physical >= end:
+                if isinstance(self.queue, QueueWindow) and number[row] <= self._high:
+                    continue  # of a record of another part, which says it
                 self.beyond = max(self.beyond, physical + size) if physical < 2 * self.context.limit else self.beyond
                 kinds_of.append((row, QUEUE_AHEAD))
             elif self.context.is_damaged(physical, physical + max(size, 1)) or physical in self.context.misplaced:
                 continue
-            elif row in repeats and number[row] <= self.claim.high:
+            elif row in repeats and number[row] <= self._high:
                 kinds_of.append((row, QUEUE_REPEAT))
-            elif row in repeats and number[row] - self.claim.high <= self.context.most_destroyed(physical):
+            elif row in repeats and number[row] - self._high <= self.context.most_destroyed(physical):
                 continue  # how rebuild keeps the numbers of destroyed messages from being given again
-            elif number[row] > self.claim.high and self._is_judged_later(int(number[row])):
+            elif number[row] > self._high and self._is_judged_later(int(number[row])):
                 continue
             else:
-                inside = number[row] <= self.claim.high
+                inside = number[row] <= self._high
                 kinds_of.append((row, QUEUE_UNIT_MISMATCH if inside else QUEUE_STALE_TAIL))
         yield from _runs(kinds_of)
+
+    @cached_property
+    def _low(self) -> int:
+        """The lowest queue offset of a record with a unit, as :attr:`_high`."""
+        if not isinstance(self.queue, QueueWindow):
+            return self.claim.low
+        found = next(self._records_of(self.context.min_offset, self.queue.window.begin), -1)
+        return self.claim.low if found < 0 else found if self.claim.low < 0 else min(self.claim.low, found)
+
+    @cached_property
+    def _high(self) -> int:
+        """The highest queue offset of a record with a unit, also outside of the part of the log that is looked at: a
+        look at the whole queue, for where something is wrong with it.
+        """
+        if not isinstance(self.queue, QueueWindow):
+            return self.claim.high
+        window, limit = self.queue.window, self.context.limit
+        begin, end = (self.context.min_offset, window.begin) if window.is_last else (window.end, limit)
+        return max(self.claim.high, next(self._records_of(begin, end, falls=True), -1))
+
+    @cached_property
+    def _own(self) -> tuple[int, int]:
+        """Queue offsets between which a number is of the part of the log that is looked at: those of the last record in
+        front of it and of the first one after it.
+        """
+        assert isinstance(self.queue, QueueWindow)
+        window, far = self.queue.window, _FARTHEST
+        numbers = [*self.missing.offset.tolist(), *((self.claim.low, self.claim.high) if self.claim.count else ())]
+        low, high = (min(numbers), max(numbers)) if numbers else (far, -1)
+        front = self._records_of(self.context.min_offset, window.begin, -1, low, falls=True)
+        after = iter(()) if window.is_last else self._records_of(window.end, self.context.limit, high)
+        return next(front, -1), next(after, far)
+
+    def _records_of(
+        self, begin: int, end: int, above: int = -1, below: int = _FARTHEST, *, falls: bool = False
+    ) -> Iterator[int]:
+        """Yield queue offsets between two others whose units lead into a stretch of the log, and stand for a record
+        there; of each file no more than a few units are tried.
+
+        Args:
+            falls: the highest first.
+        """
+        with LogReader(self._log_files()) as log:
+            for file in self.queue.files[:: -1 if falls else 1]:
+                units = self.queue.read(file)
+                leads, base = units["physical_offset"], file.base // _SIZE
+                number = base + np.arange(len(units))
+                chosen = (units["size"] > 0) & (leads >= begin) & (leads < end) & (number > above) & (number < below)
+                rows = np.flatnonzero(chosen)
+                for row in rows[:: -1 if falls else 1][:_TRIED].tolist():
+                    if self._is_record(log, base + row, units[row]):
+                        yield base + row
 
     def _is_judged_later(self, number: int) -> bool:
         """Whether the record of a unit can only lie after the part of the log that is looked at: the unit in front of
@@ -510,7 +578,7 @@ class _QueueAgainstClaims:
 
     def _kinds_of(self, missing: MissingUnits) -> Ints:
         """Return which of the kinds of missing units each is."""
-        late, is_inside = self.context.are_undispatched(missing.physical), missing.offset < self.claim.high
+        late, is_inside = self.context.are_undispatched(missing.physical), missing.offset < self._high
         is_hole = is_inside & _lie_in(missing, self.queue.files)
         found: Ints = np.select([missing.is_wrong, late, is_hole], [0, 1, 2], 3)
         return found
