@@ -10,7 +10,9 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Queue;
 import java.util.Random;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.broker.BrokerController;
@@ -41,7 +43,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * and stops. One JSON line: what was received, what was sent; with {@code -Drmqctl.others=true} also what a push and a pull consumer got, with
  * {@code -Drmqctl.groups=GROUP@TOPIC+TOPIC,...} what a consumer of each group got of its topics from the committed offsets on.
  * With {@code -Drmqctl.storm=true} it writes {@code storming} instead, and producers and a consumer of the topics are at work until
- * standard input ends; then how many messages were sent.
+ * standard input ends; then how many messages were sent. For each line of standard input it writes how many were sent since the last one,
+ * and of the microseconds that they took the median and the 99th of a hundred.
  */
 public final class WholeBroker {
     /** Delayed messages that are due are delivered a second after the start. */
@@ -112,6 +115,7 @@ public final class WholeBroker {
         producer.start();
         AtomicBoolean ends = new AtomicBoolean();
         AtomicLong sent = new AtomicLong();
+        Queue<Long> took = new ConcurrentLinkedQueue<>();
         List<Thread> senders = new ArrayList<>();
         for (String topic : topics) {
             Thread sender = new Thread(() -> {
@@ -124,7 +128,9 @@ public final class WholeBroker {
                         message.setDelayTimeLevel(1);
                     }
                     try {
+                        long began = System.nanoTime();
                         producer.send(message);
+                        took.add((System.nanoTime() - began) / 1000);
                         sent.incrementAndGet();
                     } catch (Exception busy) {
                         System.err.println(busy);
@@ -141,7 +147,14 @@ public final class WholeBroker {
         out.println("storming");
         out.flush();
         while (System.in.read() >= 0) {
-            Thread.onSpinWait();
+            List<Long> some = new ArrayList<>();
+            for (Long one = took.poll(); one != null; one = took.poll()) {
+                some.add(one);
+            }
+            Collections.sort(some);
+            int count = some.size();
+            out.println(count + " " + (count == 0 ? "0 0" : some.get(count / 2) + " " + some.get(count * 99 / 100)));
+            out.flush();
         }
         ends.set(true);
         for (Thread sender : senders) {
