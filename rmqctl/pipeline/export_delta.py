@@ -102,7 +102,7 @@ def _kept(history: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _restored(commit: dict[str, Any], history: list[dict[str, Any]]) -> int | None:
-    """Return the version that a commit restored; by a time it is the last one until then. None where it does not say."""
+    """Return the version that a commit restored; by a time it is the last one until then. None where it says none."""
     told = commit.get("operationParameters", {})
     if told.get("version") is not None:
         return int(told["version"])
