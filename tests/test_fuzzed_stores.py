@@ -28,7 +28,7 @@ from tests.mutations import fuzz
 
 LONGEST = 300
 """Seconds after which a command counts as hanging."""
-CODES = {0, 1, 2, 10, 11, 12, 13, 14}
+CODES = {0, 1, 2, 10, 11, 12, 13, 14, 15}
 """Exit codes of the contract, but for that of a bug."""
 MOST = 500_000
 """KiB that a command may take beside what the tests themselves hold."""
