@@ -113,15 +113,16 @@ def check_rocketmq(root: Path, acknowledged: list[PutResult]) -> None:
         check_served(root, [(r.topic, r.queue_id, r.queue_offset, r.physical_offset) for r in acknowledged])
 
 
-def check_served(root: Path, acknowledged: list[tuple[str, int, int, int]]) -> None:
+def check_served(root: Path, acknowledged: list[tuple[str, int, int, int]], config: StoreConfig | None = None) -> None:
     """A broker starts, and gives up none of these messages; where it gives up none at all the engine serves them."""
     found = recover(open_store_at(str(root)), Release(5, 3, 3))
     assert found.error is None and found.missing is None
     assert all(physical < (found.end or 0) for *_, physical in acknowledged)
     assert not {physical for *_, physical in acknowledged} & {lost.physical for lost in found.lost}
+    assert not found.undispatched.messages
     if found.lost:
         return
-    with StoreEngine.open(root) as engine:
+    with StoreEngine.open(root, config) as engine:
         for topic, queue_id, offset, physical in acknowledged:
             messages = engine.get(topic, queue_id, offset, 1).messages
             assert [message.physical_offset for message in messages] == [physical]

@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.kafka.engine.engine import KafkaEngine
+from rmqctl.rocketmq.engine.config import StoreConfig
 from tests.conftest import Rmqctl
 from tests.rocketmq.engine import test_kill
 from tests.test_power import SMALL_KAFKA, check_kafka_start, check_served
@@ -36,6 +37,7 @@ import sys
 from dataclasses import replace
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.log.reference import Record
+from rmqctl.rocketmq.engine.config import StoreConfig
 from tests.test_power import SMALL_KAFKA
 engine = KafkaEngine.open(sys.argv[1], SMALL_KAFKA)
 n = 0
@@ -167,7 +169,7 @@ def test_rocketmq_acknowledged(disk: Disk, times: int) -> None:
         found = answered(disk, test_kill._CODE, moments.uniform(0, 0.4), f"deep/{number // 2}")  # each is cut twice
         assert found
         rows = [(topic, int(queue), int(offset), int(at)) for topic, queue, offset, at, *_ in found]
-        check_served(disk.mounted / f"deep/{number // 2}", rows)
+        check_served(disk.mounted / f"deep/{number // 2}", rows, StoreConfig.small())
 
 
 def test_kafka_acknowledged(disk: Disk, times: int) -> None:

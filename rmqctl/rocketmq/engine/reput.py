@@ -34,7 +34,7 @@ from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.dispatch.series import Entries, IndexSeries, QueueSeries, QueueSizes, Slots
 from rmqctl.rocketmq.dispatch.units import Appended, ExtState, QueueState
 from rmqctl.rocketmq.engine.commit_log import CommitLog
-from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.opening import OpenState, RawKey
 from rmqctl.rocketmq.index import HEADER_SIZE, IndexHead, next_name
@@ -49,12 +49,15 @@ UNIT_SIZES = {QUEUES: QUEUE_UNIT_SIZE, BATCH_QUEUES: BATCH_UNIT_SIZE}
 class UnitFiles:
     """The file sequence of one queue; few descriptors are open at a time."""
 
-    def __init__(self, disk: Disk, directory: Path, file_size: int, unit_size: int = 0) -> None:
+    def __init__(
+        self, disk: Disk, directory: Path, file_size: int, unit_size: int = 0, *, syncs_full: bool = False
+    ) -> None:
         """
         Args:
             unit_size: of units that have one size; 0 otherwise.
+            syncs_full: a file that gets full outlasts a power cut from then on: a start reads only the last three.
         """
-        self._unit_size = unit_size
+        self._unit_size, self._syncs_full = unit_size, syncs_full
         self.files = MappedFiles.load(disk, [directory], file_size)
 
     def write(self, found: Appended) -> None:
@@ -71,6 +74,8 @@ class UnitFiles:
             except IOFailure:
                 self._mend(at, data[:room])
                 raise
+            if self._syncs_full and len(data) >= room:
+                self.files.sync(at, at + room)
             at, data = at + len(data[:room]), data[room:]
             if data:
                 self.files.close_files(at)
@@ -244,7 +249,11 @@ class Reput:
         files = self._writers.get(name)
         if files is None:
             files = self._writers[name] = UnitFiles(
-                self.disk, self.directory(kind, key), self._size(kind), UNIT_SIZES.get(kind, 0)
+                self.disk,
+                self.directory(kind, key),
+                self._size(kind),
+                UNIT_SIZES.get(kind, 0),
+                syncs_full=self.config.flush is FlushMode.SYNC,
             )
             if len(self._writers) > _OPEN_QUEUES:
                 self._writers.popitem(last=False)[1].close()

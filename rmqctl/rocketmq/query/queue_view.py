@@ -341,7 +341,7 @@ def queue_after_start(disk: QueueView) -> QueueView | None:
     image = disk.started.images.get((disk.topic, disk.queue_id))
     view = QueueView(disk.started, disk.topic, disk.queue_id, log_end=found.end, is_sound=False)
     if image is not None:
-        view.is_sound = not (image.removed or image.appended or image.lost or image.refused)
+        view.is_sound = not (image.removed or image.appended or image.lost or image.refused or image.blank)
         view.is_batch = image.key[0] == BATCH_QUEUES
         view.files = _database_units(view, image) if isinstance(image, RocksQueueImage) else _image_files(image)
         view.min_offset, view.max_offset = image.min_offset, image.max_offset

@@ -106,7 +106,8 @@ class QueueImage:
         removed: files on disk that the broker deletes.
         appended: units appended by the replay, fillers apart.
         lost: physical offset, size and queue offset of what the units say that a cut takes away.
-        refused: the same of units that the last file has no room for, and no other file is made for.
+        refused: physical offset and size of units that the last file has no room for, and no other file is made for.
+        blank: the same of units missing in files that a start does not read: it takes them for written.
         shift: where units begin to get other queue offsets than their records state; None where none does.
         shifted: how many units get such an offset.
     """
@@ -122,6 +123,8 @@ class QueueImage:
         self.appended = 0
         self.lost: list[tuple[int, int, int]] = []
         self.refused: list[tuple[int, int]] = []
+        self.blank: list[tuple[int, int]] = []
+        self._unread_end = 0
         self.shift: Shift | None = None
         self.shifted = 0
 
@@ -171,6 +174,7 @@ class QueueImage:
         if not self.files:
             return
         end = 0
+        self._unread_end = self.files[-RECOVERED_FILES:][0].base
         for file in self.files[-RECOVERED_FILES:]:
             count = self._note_units(file.units(self.dtype))
             end = file.base + count * self.unit_size
@@ -213,6 +217,7 @@ class QueueImage:
             self._put(physical[part], size[part], tags_code[part], queue_offset[part])
 
     def _put(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> None:
+        self._note_blank(physical, size, queue_offset)
         begin = self.files[0].base if self.files else -1
         state = QueueState(self.file_size, begin, self.end, self.max_physical, skips_repeated=self.skips_repeated)
         present = physical + size <= self.max_physical if self.skips_repeated else physical < self.max_physical
@@ -227,6 +232,18 @@ class QueueImage:
         for found in appended:
             self._write(found)
         self.max_physical = state.max_physical
+
+    def _note_blank(self, physical: Ints, size: Ints, queue_offset: Ints) -> None:
+        """Note records whose units a broker takes for built, though a power cut left none in files it does not read."""
+        place = np.where(queue_offset > 0, queue_offset * self.unit_size, self._unread_end)  # the first is appended
+        for file in (one for one in self.files if one.base < self._unread_end):
+            own = np.flatnonzero((place >= file.base) & (place < file.base + file.size))
+            if len(own):
+                units, number = file.units(self.dtype), (place[own] - file.base) // self.unit_size
+                is_there = number < len(units)
+                is_there[is_there] = self.valid(units[number[is_there]])
+                gone = own[~is_there]
+                self.blank += zip(physical[gone].tolist(), size[gone].tolist(), strict=True)
 
     def _note_shift(self, appended: Iterable[Appended], physical: Ints, stated: Ints) -> None:
         """Compare where units go with the queue offsets that records state: a broker appends, and only logs it.

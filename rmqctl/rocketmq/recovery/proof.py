@@ -241,13 +241,15 @@ def find_losses(result: Recovery) -> list[LostMessage]:
 
 
 def find_undispatched(result: Recovery) -> Undispatched:
-    """Messages in the range of the log that is not dispatched, and those whose queue refuses them."""
+    """Messages in the range of the log that is not dispatched, and those whose queue refuses them or seems to have
+    them.
+    """
     begin, end = result.never_dispatched
     found = Undispatched()
     for image in result.images:
-        if image.refused:
-            found.by_topic[image.key[1]] += len(image.refused)
-            found.bytes += sum(size for _, size in image.refused)
+        if left := [*image.refused, *image.blank]:
+            found.by_topic[image.key[1]] += len(left)
+            found.bytes += sum(size for _, size in left)
     for image in result.images:
         if image.shift is not None:
             stop = min(image.shift.end, begin) if begin < end else image.shift.end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import defaultdict
 from pathlib import Path
@@ -90,6 +91,27 @@ def test_a_group_goes_down_with_one_system_call(tmp_path: Path) -> None:
         assert disk.synced == synced
         assert engine.log.flushed == engine.log.committed == engine.log.wrote == results[-1].end
     assert complaints(tmp_path) == []
+
+
+@pytest.mark.parametrize("flush", list(FlushMode))
+def test_a_queue_file_that_is_full_outlasts_a_power_cut(flush: FlushMode, tmp_path: Path) -> None:
+    """A start reads the last three of a queue; what is in front of them it takes for written."""
+    synced = set[str]()
+
+    class Naming(Disk):
+        def sync(self, fd: int) -> None:
+            synced.add(os.readlink(f"/proc/self/fd/{fd}"))
+            super().sync(fd)
+
+    config = StoreConfig.small(flush=flush, services=False, queue_file_size=40)
+    engine = StoreEngine.open(tmp_path, config, disk=Naming())
+    for n in range(15):
+        engine.put(Message("T", b"%d" % n, 0))
+        engine.dispatch()
+    files = sorted(map(str, (tmp_path / "consumequeue/T/0").iterdir()))
+    engine.abandon()
+    assert len(files) == 8
+    assert {file for file in files if file in synced} == (set(files[:-1]) if flush is FlushMode.SYNC else set())
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2, 3])

@@ -16,6 +16,9 @@ from fixtures import damage, golden
 from fixtures.damaged import sound_store
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.locate import open_store, open_store_at
 
@@ -117,3 +120,23 @@ def _units(root: Path) -> Iterator[tuple[str, int, int]]:
                 for physical, size in struct.iter_unpack(f">qi{unit - 12}x", path.read_bytes()):
                     if 0 < size < _FILLER:
                         yield path.parent.parent.name, physical, size
+
+
+@pytest.mark.parametrize("files", [3, 4, 6])
+def test_queue_files_without_units_in_front_of_the_last_three(files: int, tmp_path: Path) -> None:
+    """A power cut leaves them; a start reads the last three, and takes what is in front of those for written."""
+    root = tmp_path / "store"
+    engine = StoreEngine.open(root, StoreConfig.small(queue_file_size=40, services=False, release=Release(5, 3, 3)))
+    for n in range(2 * files):
+        engine.put(Message("T", b"%d" % n, 0))
+    engine.flush()
+    engine.abandon()
+    for file in (root / "consumequeue/T/0").iterdir():
+        file.write_bytes(bytes(40))
+    (root / "checkpoint").write_bytes(bytes(4096))
+    found = recover(open_store_at(str(root)), Release(5, 3, 3))
+    unread = 2 * (files - 3)
+    assert found.records == 2 * files and not found.lost
+    assert found.undispatched.messages == max(unread - 1, 0)  # the first of a queue is appended, wherever it ends
+    assert found.is_harmless == (files == 3)
+    assert found.waits() == {}
