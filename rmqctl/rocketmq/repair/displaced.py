@@ -301,8 +301,9 @@ class Whereabouts:
         """Yield steps that make the files after the last one to which units of the queues lead, and where records say
         that they belong to those units.
         """
-        last = self.log.files[-1]
-        end = self.log.max_offset
+        if not self.log.files:
+            return
+        last, end = self.log.files[-1], self.log.max_offset
         homeless = [one for one in found if end <= one.home < end + _MOST_FILES * last.size]
         if not homeless or last.lead:
             return
