@@ -107,7 +107,7 @@ class QueueImage:
         appended: units appended by the replay, fillers apart.
         lost: physical offset, size and queue offset of what the units say that a cut takes away.
         refused: physical offset and size of units that the last file has no room for, and no other file is made for.
-        blank: the same of units missing in files that a start does not read: it takes them for written.
+        blank: the same of units that a start takes for written and that are not: it reads the last three files alone.
         shift: where units begin to get other queue offsets than their records state; None where none does.
         shifted: how many units get such an offset.
     """
@@ -217,7 +217,9 @@ class QueueImage:
             self._put(physical[part], size[part], tags_code[part], queue_offset[part])
 
     def _put(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> None:
-        self._note_blank(physical, size, queue_offset)
+        place = queue_offset * self.unit_size
+        unread = (queue_offset > 0) & (place < self._unread_end)  # the first of a queue is appended
+        self._note_blank(physical[unread], size[unread], place[unread])
         begin = self.files[0].base if self.files else -1
         state = QueueState(self.file_size, begin, self.end, self.max_physical, skips_repeated=self.skips_repeated)
         present = physical + size <= self.max_physical if self.skips_repeated else physical < self.max_physical
@@ -232,17 +234,30 @@ class QueueImage:
         for found in appended:
             self._write(found)
         self.max_physical = state.max_physical
+        made = sum(len(found.data) for found in appended) // self.unit_size
+        is_on_grid = self.end % self.unit_size == 0
+        if is_on_grid and made < len(physical[new]):  # others are taken for built: in their places may stand another's
+            given = [np.frombuffer(found.data, self.dtype)["physical_offset"] for found in appended]
+            left = ~present & ~unread & ~np.isin(physical, np.concatenate([*given, np.zeros(0)]))
+            self._note_blank(physical[left], size[left], place[left], own=True)
 
-    def _note_blank(self, physical: Ints, size: Ints, queue_offset: Ints) -> None:
-        """Note records whose units a broker takes for built, though a power cut left none in files it does not read."""
-        place = np.where(queue_offset > 0, queue_offset * self.unit_size, self._unread_end)  # the first is appended
-        for file in (one for one in self.files if one.base < self._unread_end):
-            own = np.flatnonzero((place >= file.base) & (place < file.base + file.size))
-            if len(own):
-                units, number = file.units(self.dtype), (place[own] - file.base) // self.unit_size
+    def _note_blank(self, physical: Ints, size: Ints, place: Ints, *, own: bool = False) -> None:
+        """Note those of some records, with their places in the sequence, that have no unit there.
+
+        Args:
+            own: nor that of another record.
+        """
+        for file in self.files if len(place) else ():
+            here = np.flatnonzero((place >= file.base) & (place < file.base + file.size))
+            if len(here):
+                units, number = file.units(self.dtype), (place[here] - file.base) // self.unit_size
                 is_there = number < len(units)
-                is_there[is_there] = self.valid(units[number[is_there]])
-                gone = own[~is_there]
+                found = units[number[is_there]]
+                there = self.valid(found)
+                if own:
+                    there &= found["physical_offset"] == physical[here[is_there]]
+                is_there[is_there] = there
+                gone = here[~is_there]
                 self.blank += zip(physical[gone].tolist(), size[gone].tolist(), strict=True)
 
     def _note_shift(self, appended: Iterable[Appended], physical: Ints, stated: Ints) -> None:

@@ -135,8 +135,9 @@ def test_queue_files_without_units_in_front_of_the_last_three(files: int, tmp_pa
         file.write_bytes(bytes(40))
     (root / "checkpoint").write_bytes(bytes(4096))
     found = recover(open_store_at(str(root)), Release(5, 3, 3))
-    unread = 2 * (files - 3)
     assert found.records == 2 * files and not found.lost
-    assert found.undispatched.messages == max(unread - 1, 0)  # the first of a queue is appended, wherever it ends
+    # The first of a queue is appended, wherever that ends, and stands where another has its place: brokers of 4.9.7 and
+    # 5.5.0 give consumers empty records for the blank units, and never that other message.
+    assert found.undispatched.messages == 2 * (files - 3)
     assert found.is_harmless == (files == 3)
     assert found.waits() == {}

@@ -155,6 +155,10 @@ public final class ServedStore {
                 ByteBuffer record = given.duplicate();
                 byte[] bytes = new byte[record.remaining()];
                 record.get(bytes);
+                if (bytes.length < PHYSICAL_OFFSET + Long.BYTES) { // of a unit that is blank
+                    odd.add(topic + "/" + queue + " a record of " + bytes.length + " bytes at " + offset);
+                    continue;
+                }
                 messages.add(List.of(topic, queue, offset, ByteBuffer.wrap(bytes).getLong(PHYSICAL_OFFSET), hash(bytes)));
             }
             if (result.getMessageCount() == 0) {
