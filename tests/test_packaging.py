@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -94,9 +95,15 @@ def test_version_is_at_the_top_of_the_changelog() -> None:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """What `make dist` makes, by the end of its name."""
-    made = tmp_path_factory.mktemp("made") / "dist"
-    subprocess.run(["make", "dist", f"DIST={made}"], cwd=ROOT, check=True, capture_output=True)
+    """What `make dist` makes, by the end of its name; made once for all workers of a run."""
+    room = tmp_path_factory.getbasetemp()
+    room = room.parent if "PYTEST_XDIST_WORKER" in os.environ else room
+    made = room / "dist"
+    with (room / "dist.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (made / "SHA256SUMS").exists():
+            words = ["make", "dist", f"DIST={made}", f"PACKED={room / 'packed'}"]
+            subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
     ends = (".whl", ".tar.gz", ".pyz", ".json", "SHA256SUMS")
     files = {end: file for end in ends for file in made.iterdir() if file.name.endswith(end)}
     assert set(files.values()) == set(made.iterdir())
