@@ -11,6 +11,7 @@ from rmqctl.findings import Finding
 from rmqctl.release import Release
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
+from rmqctl.rocketmq.verify.state import _delays
 
 
 def findings(root: Path, as_release: Release | None = None) -> list[Finding]:
@@ -61,6 +62,15 @@ def test_a_consumer_beyond_the_end_of_its_queue(store: Path) -> None:
 def test_a_delay_level_outside_its_queue(store: Path) -> None:
     (store / "config" / "delayOffset.json").write_text('{"offsetTable":{1:999}}')
     assert brief(findings(store)) == [("config.delay-offset", "config/delayOffset.json", "warning")]
+
+
+@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize(("offset", "odd"), [(5, True), (10, False), (20, False), (21, True)])
+def test_retention_is_ahead_of_the_position_that_a_running_broker_has_written(
+    running: bool, offset: int, odd: bool
+) -> None:
+    found = list(_delays({1: offset}, {("SCHEDULE_TOPIC_XXXX", 0): (10, 20)}, running=running))
+    assert bool(found) == (odd and not (running and offset < 10))
 
 
 def test_a_topic_that_nobody_knows(store: Path) -> None:
