@@ -18,6 +18,7 @@ from rmqctl.files.local import BytesSource
 from rmqctl.release import Release
 from rmqctl.rocketmq.log.record import HOST_SHIFT, VARIANTS, LogReader, flags_of, head_offset, head_size
 from rmqctl.rocketmq.query.units import BATCH_UNIT_SIZE, UNIT_SIZE, Unit, UnitFile
+from rmqctl.rocketmq.queues.files import RECOVERED_FILES
 from rmqctl.rocketmq.queues.ranges import minimum_4, minimum_5
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
 from rmqctl.rocketmq.recovery.databases import RocksQueueImage
@@ -26,7 +27,6 @@ from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, OFFSET_DIGITS, QUEUES, QueueFiles, RocketMQStore
 
 RELEASE_5 = Release(5, 0, 0)
-_RECOVERED_FILES = 3
 _LARGEST_HEAD = max(map(head_size, range(VARIANTS)))
 
 
@@ -206,7 +206,7 @@ def _files(view: QueueView, kind: str) -> list[UnitFile]:
 
 def _cut_unwritten(view: QueueView) -> None:
     """Find the end as a broker does when it loads the queue: in the last three files (ConsumeQueue.recover)."""
-    for number in range(max(len(view.files) - _RECOVERED_FILES, 0), len(view.files)):
+    for number in range(max(len(view.files) - RECOVERED_FILES, 0), len(view.files)):
         if not view.files[number].cut():
             del view.files[number + 1 :]
             return

@@ -34,7 +34,8 @@ UNIT = plan_of(ConsumeQueueUnit).runs[0].dtype
 BATCH_UNIT = plan_of(BatchConsumeQueueUnit).runs[0].dtype
 Units = npt.NDArray[np.void]
 _CHUNK_UNITS = 1 << 16
-_RECOVERED_FILES = 3
+RECOVERED_FILES = 3
+"""Files at the end of a queue that a start reads (``ConsumeQueue.recover``); those in front it takes for written."""
 _FAR = (1 << 63) - 1
 
 
@@ -122,7 +123,7 @@ class Queue:
         It looks at the last three files: units count up to the first that is not valid.
         """
         position, size = 0, self.dtype.itemsize
-        for file in self.files[-_RECOVERED_FILES:]:
+        for file in self.files[-RECOVERED_FILES:]:
             count = self._valid_prefix(file)
             if count < file.size // size:
                 return file.base + count * size

@@ -19,7 +19,7 @@ import numpy as np
 from formats.rocketmq.message import Magic
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, resume_state, walk_file
 from rmqctl.rocketmq.log.record import MAGIC_AT, LogReader
-from rmqctl.rocketmq.queues.files import BATCH_UNIT, Queue, Units, is_pre_blank, queues_of
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, RECOVERED_FILES, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore, StoreFile
 
 Physical = Callable[[int], int]
@@ -68,9 +68,6 @@ def first_live(physical: Physical, count: int, log_begin: int) -> int | None:
 
 
 # --- the messages of one queue ----------------------------------------------------------------------
-
-
-_RECOVERED_FILES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,7 @@ def _add_up(found: QueueRange, queue: Queue, log: LogRange) -> int:
     """
     end = 0
     for number, file in enumerate(queue.files):
-        recovered = number >= len(queue.files) - _RECOVERED_FILES
+        recovered = number >= len(queue.files) - RECOVERED_FILES
         used, goes_on = _file(found, queue, file, log, recovered=recovered)
         end = end if used is None else file.base + used * queue.dtype.itemsize
         if not goes_on:

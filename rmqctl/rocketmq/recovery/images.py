@@ -23,13 +23,20 @@ from rmqctl.rocketmq.dispatch.series import Entries, IndexSeries, Slots
 from rmqctl.rocketmq.dispatch.units import Appended, BatchQueueState, QueueState
 from rmqctl.rocketmq.index import HEADER_SIZE, IndexFile, IndexHead
 from rmqctl.rocketmq.log.block import Ints
-from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank, is_valid, is_valid_batch
+from rmqctl.rocketmq.queues.files import (
+    BATCH_UNIT,
+    RECOVERED_FILES,
+    UNIT,
+    Units,
+    is_pre_blank,
+    is_valid,
+    is_valid_batch,
+)
 from rmqctl.rocketmq.queues.ranges import first_live
 from rmqctl.rocketmq.recovery.rules import Key
 from rmqctl.rocketmq.store.files import StoreFile
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 
-RECOVERED_FILES = 3
 _CHUNK = 1 << 16
 
 

@@ -11,7 +11,7 @@ from rmqctl.errors import Refused
 from rmqctl.files.settings import read_settings
 from rmqctl.foresight import Estimate, ForeseenStart, Foresight, Load, Pace, Statement, answer_of, measured_rate
 from rmqctl.parallel import most_processes
-from rmqctl.rocketmq.recovery.images import RECOVERED_FILES
+from rmqctl.rocketmq.queues.files import RECOVERED_FILES
 from rmqctl.rocketmq.recovery.outcome import Recovery, lost, undispatched
 from rmqctl.rocketmq.recovery.replay import recover as replay
 from rmqctl.rocketmq.recovery.rules import has_dledger_log
