@@ -8,7 +8,7 @@ something that is not there is life only where no damage can have held it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -66,7 +66,7 @@ _OPS = (pending.OP_TOPIC, pending.ROCKSDB_OP_TOPIC)
 _READ = {"passed": "passed by", "not-passed": "not passed by", "unknown": "not known of"}
 _FATES = {"passed": "passed", "not-passed": "waiting", "unknown": "unknown"}
 """Kinds of steps of groups, with the words of the sentence, and the fates that they stand for."""
-_OUT = b"TIMER_OUT_MS"
+_OUT, _FIRST_POP = b"TIMER_OUT_MS", b"1ST_POP_TIME"
 
 
 @dataclass(slots=True)
@@ -533,7 +533,7 @@ class LifeReader:
         Args:
             copies: those that consumers see: one for a retry of the group shows that its time ran out.
         """
-        places = set(queues_of(record))
+        places, known = set(queues_of(record)), set[str]()
         for point in self._points:
             taken, store = point.taken, point.record
             if (taken["topic"], taken["queue_id"], taken["queue_offset"]) not in places:
@@ -550,6 +550,8 @@ class LifeReader:
             elif point.merged:
                 text = f"acknowledged by group {taken['group']}, as its check point says"
                 yield Event("acknowledged", text, None, store.file, store.position, more)
+            known.add(taken["group"])
+        yield from _popped_before(record, copies, known)
         for row in self._in_flight:
             if (row["topic"], row["queue_id"], row["queue_offset"]) in places:
                 text = f"popped by group {row['group']} and not acknowledged"
@@ -581,6 +583,23 @@ class LifeReader:
         if passed:
             sentence += f"; after {_groups_in_words(passed)} passed it"
         return Life(name, identity, [Event("deleted", reason), *events], "deleted", sentence)
+
+
+def _popped_before(record: Record, copies: Sequence[Record], known: Collection[str]) -> Iterator[Event]:
+    """Yield who popped a message by its copies for a retry: the database has no row of it any more when they come.
+
+    Args:
+        known: groups of which more is said already.
+    """
+    ends = tuple(f"{joint}{record.topic}" for joint in "_+")
+    for copy in copies:
+        first = number_in(copy.properties.get(_FIRST_POP))
+        if first is not None and copy.topic.startswith(RETRY) and copy.topic.endswith(ends):
+            group = copy.topic[len(RETRY) : -len(ends[0])]
+            if group not in known:
+                known = {*known, group}
+                text = f"popped by group {group}, and not acknowledged in time"
+                yield Event("popped", text, first, copy.file, copy.position, {"group": group})
 
 
 def _groups_in_words(groups: Iterable[str]) -> str:

@@ -120,6 +120,26 @@ def test_a_place_leads_to_the_same_life_as_its_key() -> None:
     assert lives(root, "LabTx/1@0") == lives(root, "tx0") == lives(root, lives(root, "tx0")[0]["unique_key"])
 
 
+def test_a_retry_says_who_popped_the_message_before() -> None:
+    """The row of the database goes when the message comes again."""
+    pytest.importorskip("rocksdict")
+    name, retry = "5.5.0-rdbpop-clean", "%RETRY%Pk_grpPop_PkPop"
+    lives_, log = reader(golden.pristine(name)), golden.oracle(name)["clientLog"]
+    first = {
+        (e["queueId"], e["queueOffset"]): int(e["ck"].split()[1])
+        for e in log if e["what"] == "pop" and e["group"] == "Pk_grpPop" and e["ck"].split()[4] == "0"
+    }  # fmt: skip
+    revived = {row["uniqKey"] for row in messages(name) if row["topic"] == retry}
+    found = 0
+    for (queue, offset), at in first.items():
+        (life,) = lives_.at_place("PkPop", queue, offset)
+        if life.identity["unique_key"] in revived:
+            times = [e.time for e in life.events if e.what == "popped" and e.more["group"] == "Pk_grpPop"]
+            assert times == [at], life.sentence
+            found += 1
+    assert found > 3
+
+
 def test_pop_consumers() -> None:
     """Messages that were popped and not acknowledged are in flight; what the lab acknowledged is not."""
     pytest.importorskip("rocksdict")
