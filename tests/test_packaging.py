@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -136,8 +135,7 @@ def test_the_wheel_runs_in_an_environment_of_its_own(dist: dict[str, Path], tmp_
 
 @pytest.mark.slow
 def test_the_sources_make_the_same_wheel(dist: dict[str, Path], tmp_path: Path) -> None:
-    with tarfile.open(dist[".tar.gz"]) as sources:
-        sources.extractall(tmp_path, filter="data")
+    subprocess.run(["tar", "-xzf", dist[".tar.gz"], "-C", tmp_path], check=True)
     (root,) = tmp_path.iterdir()
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=root, check=True, capture_output=True, env={"PATH": os.environ["PATH"]})

@@ -243,7 +243,7 @@ class QueueImage:
         self.max_physical = state.max_physical
         made = sum(len(found.data) for found in appended) // self.unit_size
         is_on_grid = self.end % self.unit_size == 0
-        if is_on_grid and made < len(physical[new]):  # others are taken for built: in their places may stand another's
+        if self.blank and is_on_grid and made < len(physical[new]):  # the first may stand in the place of one of these
             given = [np.frombuffer(found.data, self.dtype)["physical_offset"] for found in appended]
             left = ~present & ~unread & ~np.isin(physical, np.concatenate([*given, np.zeros(0)]))
             self._note_blank(physical[left], size[left], place[left], own=True)
