@@ -8,7 +8,7 @@ something that is not there is life only where no damage can have held it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -585,11 +585,11 @@ class LifeReader:
         return Life(name, identity, [Event("deleted", reason), *events], "deleted", sentence)
 
 
-def _popped_before(record: Record, copies: Sequence[Record], known: Collection[str]) -> Iterator[Event]:
+def _popped_before(record: Record, copies: Sequence[Record], known: set[str]) -> Iterator[Event]:
     """Yield who popped a message by its copies for a retry: the database has no row of it any more when they come.
 
     Args:
-        known: groups of which more is said already.
+        known: groups of which something is said already; those that are found join them.
     """
     ends = tuple(f"{joint}{record.topic}" for joint in "_+")
     for copy in copies:
@@ -597,7 +597,7 @@ def _popped_before(record: Record, copies: Sequence[Record], known: Collection[s
         if first is not None and copy.topic.startswith(RETRY) and copy.topic.endswith(ends):
             group = copy.topic[len(RETRY) : -len(ends[0])]
             if group not in known:
-                known = {*known, group}
+                known.add(group)
                 text = f"popped by group {group}, and not acknowledged in time"
                 yield Event("popped", text, first, copy.file, copy.position, {"group": group})
 

@@ -224,12 +224,12 @@ class QueueImage:
             self._put(physical[part], size[part], tags_code[part], queue_offset[part])
 
     def _put(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> None:
-        place = queue_offset * self.unit_size
-        unread = (queue_offset > 0) & (place < self._unread_end)  # the first of a queue is appended
+        present = physical + size <= self.max_physical if self.skips_repeated else physical < self.max_physical
+        place, skipped = queue_offset * self.unit_size, present | self.skips_repeated
+        unread = skipped & (queue_offset > 0) & (place < self._unread_end)  # the first of a queue is appended
         self._note_blank(physical[unread], size[unread], place[unread])
         begin = self.files[0].base if self.files else -1
         state = QueueState(self.file_size, begin, self.end, self.max_physical, skips_repeated=self.skips_repeated)
-        present = physical + size <= self.max_physical if self.skips_repeated else physical < self.max_physical
         if present.all():
             return
         new = slice(int(np.argmin(present)), None)
