@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from freezegun import freeze_time
+from freezegun.api import FrozenDateTimeFactory
 from hypothesis import HealthCheck, settings
 
 from commands import cli
@@ -78,6 +80,16 @@ def run(*args: object) -> Result:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+@pytest.fixture
+def clock() -> Iterator[FrozenDateTimeFactory]:
+    """The clock of this machine, which stands at 1,700,000,000 seconds of the epoch until ``tick`` or ``move_to``."""
+    import pyarrow.compute as pc  # noqa: F401 - whose first import wants the true classes of time
+
+    with freeze_time("2023-11-14T22:13:20Z") as stopped:
+        assert isinstance(stopped, FrozenDateTimeFactory)
+        yield stopped
 
 
 @pytest.fixture

@@ -78,16 +78,23 @@ def test_the_circle_finder_finds_circles() -> None:
     assert "rmqctl.rocketmq.log.block" in house.imports("rmqctl.rocketmq.log.scan")
 
 
-RUNS = {"dump": (("-n", "1"), 40), "repair": ((), 120)}
-"""Commands, and how many modules of the library a reader opens at most who follows one on a small store; with air."""
+RUNS = [
+    ("4.9.8-crash", ("dump", "-n", "1"), 40),
+    ("4.9.8-crash", ("repair",), 120),
+    ("4.3.1-clean", ("dump", "-n", "1"), 45),
+    ("4.3.1-clean", ("repair",), 120),
+]
+"""Stores, commands, and how many modules of the library a reader opens at most who follows one; with air."""
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_a_command_runs_in_a_handful_of_modules(name: str, golden: Callable[[str], Path]) -> None:
-    options, most = RUNS[name]
-    root = golden("4.9.8-crash")
+@pytest.mark.parametrize(("store", "command", "most"), RUNS)
+def test_a_command_runs_in_a_handful_of_modules(
+    store: str, command: tuple[str, ...], most: int, golden: Callable[[str], Path]
+) -> None:
+    root, (name, *options) = golden(store), command
+    log = "commitlog/00000000000000262144" if store == "4.9.8-crash" else "plain-none-1/00000000000000000089.log"
     if name == "repair":  # so that there is something to plan
-        with (root / "commitlog" / "00000000000000262144").open("r+b") as file:
+        with (root / log).open("r+b") as file:
             file.write(bytes(8))
     found = [module for module in house.run_through(name, root, *options) if module.startswith("rmqctl.")]
     assert 10 < len(found) <= most, sorted(found)

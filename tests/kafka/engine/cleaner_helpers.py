@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from freezegun import freeze_time
 
 from formats.kafka.record_batch import HEADER_SIZE, header_plan
 from rmqctl.files.local import LocalFile
@@ -94,14 +97,14 @@ def cleaned_often(
     root: Path, partitions: int, config: EngineConfig, settings: dict[str, str], start: int = TIME
 ) -> None:
     """A directory with a topic ``t`` that was cleaned until markers are headers only, and then stopped in order."""
-    moment = [start + 5000]
-    with KafkaEngine.open(root, replace(config, clock=lambda: moment[0])) as engine:
+    moment = datetime.fromtimestamp(start // 1000 + 5, UTC)
+    with freeze_time(moment) as clock, KafkaEngine.open(root, config) as engine:
         engine.make_topic("t", partitions, {**settings, "delete.retention.ms": "0"})
         for number in range(partitions):
             write_history(engine, random.Random(number), 10 * number, number, start, bumps=True)
         for _ in range(3):
             engine.compact(roll=True)
-            moment[0] += 10_000
+            clock.tick(10)
             for number in range(partitions):
                 write_history(engine, random.Random(99), -1, number, start)
         engine.compact(roll=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from freezegun.api import FrozenDateTimeFactory
 
 from fixtures import golden
 from formats.kafka.record_batch import HEADER_SIZE, header_plan
@@ -62,8 +64,8 @@ def test_golden_segments_become_what_the_broker_made_of_them(name: str, partitio
     assert len([b for b in ours if b[0]["base_offset"] >= first]) > 10
 
 
-def engine_at(path: Path, now: list[int], **more: Any) -> KafkaEngine:
-    engine = KafkaEngine.open(path, EngineConfig(log=LogConfig.small(), clock=lambda: now[0], seed=1), **more)
+def engine_at(path: Path, **more: Any) -> KafkaEngine:
+    engine = KafkaEngine.open(path, EngineConfig(log=LogConfig.small(), seed=1), **more)
     engine.make_topic("t", 1, COMPACT)
     return engine
 
@@ -80,23 +82,25 @@ def survivors(rows: list[tuple[str, Any, int]], end: int) -> list[tuple[str, Any
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 200))])
-def test_random_histories_keep_the_last_record_of_each_key(seed: int, tmp_path: Path) -> None:
-    draw, now = random.Random(seed), [TIME]
-    engine = engine_at(tmp_path, now)
+def test_random_histories_keep_the_last_record_of_each_key(
+    seed: int, clock: FrozenDateTimeFactory, tmp_path: Path
+) -> None:
+    draw = random.Random(seed)
+    engine = engine_at(tmp_path)
     write_history(engine, draw)
     engine.close()
     before = served(tmp_path, read_committed=True)
     stable = open_store(str(tmp_path)).topics().rows
     ends = [(row["log_end_offset"], row["last_stable_offset"]) for row in stable if row is not None]
-    engine = engine_at(tmp_path, now)
+    engine = engine_at(tmp_path)
     (cleaned,) = engine.compact(roll=True).values()
     engine.close()
     assert served(tmp_path, read_committed=True) == survivors(before, cleaned.end)
     stable = open_store(str(tmp_path)).topics().rows
     assert [(row["log_end_offset"], row["last_stable_offset"]) for row in stable if row is not None] == ends
     assert wrong(tmp_path) == []
-    now[0] += 2 * DAY
-    engine = engine_at(tmp_path, now)
+    clock.tick(2 * DAY / 1000)
+    engine = engine_at(tmp_path)
     for producer in engine.log("t", 0).states.replay.open.copy():
         engine.end_transaction(Ending(producer, 0, commit=True), [("t", 0)])
     write_history(engine, random.Random(seed + 1000), 100)
@@ -120,9 +124,8 @@ def wrong(path: Path) -> list[Any]:
     return [row for row in rows if row is not None and row.get("severity") in ("error", "warning")]
 
 
-def test_tombstones_and_markers_go_after_their_time(tmp_path: Path) -> None:
-    now = [TIME]
-    engine = engine_at(tmp_path, now)
+def test_tombstones_and_markers_go_after_their_time(clock: FrozenDateTimeFactory, tmp_path: Path) -> None:
+    engine = engine_at(tmp_path)
     engine.append("t", 0, [Record(0, TIME, -1, b"a", b"1"), Record(0, TIME, -1, b"b", b"1")])
     engine.append("t", 0, [Record(0, TIME, -1, b"a", None)])
     head = BatchHead(producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
@@ -137,9 +140,9 @@ def test_tombstones_and_markers_go_after_their_time(tmp_path: Path) -> None:
         (2, 1, 0x40), (3, 0, 0x10), (4, 1, 0x30), (5, 2, 0),
     ]  # fmt: skip
     for days, left in ((0.5, [2, 3, 4, 5, 7]), (2, [3, 4, 5, 7, 8]), (4, [3, 4, 5, 7, 8, 9])):
-        now[0] = TIME + int(days * DAY)
-        engine = engine_at(tmp_path, now)
-        engine.append("t", 0, [Record(0, now[0], -1, b"z%d" % days, b"4")])
+        clock.move_to(datetime.fromtimestamp(TIME / 1000 + days * 86_400, UTC))
+        engine = engine_at(tmp_path)
+        engine.append("t", 0, [Record(0, TIME + int(days * DAY), -1, b"z%d" % days, b"4")])
         engine.compact(roll=True)
         engine.close()
         bases = [int.from_bytes(b[:8], "big") for b in batches_of(logs_of(tmp_path / "t-0"))]
@@ -169,12 +172,13 @@ class FailingDisk(Disk):
 
 
 @pytest.mark.parametrize("stride", [12, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("clock")
 def test_a_cleaning_that_is_broken_off_loses_nothing(stride: int, tmp_path: Path) -> None:
-    now, step = [TIME], 0
+    step = 0
     while True:
         step += stride
         path = tmp_path / str(step)
-        engine = engine_at(path, now)
+        engine = engine_at(path)
         for number in range(60):
             engine.append("t", 0, [Record(0, TIME, -1, b"k%d" % (number % 5), b"v%d" % number + bytes(40))])
         log = engine.log("t", 0)
@@ -187,7 +191,7 @@ def test_a_cleaning_that_is_broken_off_loses_nothing(stride: int, tmp_path: Path
         else:
             engine.close()
             break
-        with engine_at(path, now) as engine:
+        with engine_at(path) as engine:
             assert engine.log("t", 0).end == 60
         found = {key: value.rstrip("\0") if isinstance(value, str) else value for key, value, _ in served(path)}
         assert sorted(found) == [f"k{n}" for n in range(5)]

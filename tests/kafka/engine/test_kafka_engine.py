@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from freezegun.api import FrozenDateTimeFactory
 
 from fixtures import golden
 from formats.kafka.record_batch import Codec
@@ -229,10 +230,9 @@ def test_append_time(tmp_path: Path) -> None:
     assert [r["timestamp"] for r in served(tmp_path / "d", "t", 0)] == [TIME + 5] * 2
 
 
-def test_retention_and_deleted_records(tmp_path: Path) -> None:
-    now = [TIME]
+def test_retention_and_deleted_records(clock: FrozenDateTimeFactory, tmp_path: Path) -> None:
     log_config = replace(SMALL.log, segment_bytes=1000, retention_ms=1000, retention_bytes=-1)
-    config = replace(SMALL, log=log_config, clock=lambda: now[0])
+    config = EngineConfig(log=log_config, seed=1)
     with KafkaEngine.open(tmp_path / "d", config) as engine:
         engine.make_topic("t", 1)
         engine.make_topic("size", 1, {"retention.bytes": "3000", "retention.ms": "-1"})
@@ -247,7 +247,7 @@ def test_retention_and_deleted_records(tmp_path: Path) -> None:
         assert kept.start == 58
         with pytest.raises(Refused, match="ends at offset 60"):
             engine.delete_records("size", 0, 61)
-        now[0] += 2000
+        clock.tick(2)
         engine.retain()
         assert engine.log("t", 0).start == engine.log("t", 0).end == 60
         assert engine.log("t", 0).closed == []

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from freezegun.api import FrozenDateTimeFactory
 
 from formats.rocketmq.tags_code import parse_delay_levels
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
 from rmqctl.rocketmq.state.config import delay_offsets
@@ -21,17 +22,16 @@ RELEASES = [Release.parse(r) for r in ("4.5.2", "4.9.8", "5.1.4", "5.5.0")]
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=str)
-def test_delayed_messages_come_when_due(release: Release, tmp_path: Path) -> None:
-    clock = MadeUpClock(START)
-    with StoreEngine.open(tmp_path, StoreConfig.small(release=release, clock=clock, services=False)) as engine:
+def test_delayed_messages_come_when_due(release: Release, clock: FrozenDateTimeFactory, tmp_path: Path) -> None:
+    with StoreEngine.open(tmp_path, StoreConfig.small(release=release, services=False)) as engine:
         for level in (1, 3, 3, 30):
             engine.put(Message("Orders", b"level %d" % level, level % 2, {"DELAY": str(level), "TAGS": "a"}))
         assert engine.deliver_due() == []
         (unit,) = engine.reading.placed(SCHEDULE, 0, 0)
         assert unit.tags_code == START + 1000
-        clock.time += 1000
+        clock.tick(1)
         assert [r.topic for r in engine.deliver_due()] == ["Orders"]
-        clock.time += 9000
+        clock.tick(9)
         assert len(engine.deliver_due()) == 2
         assert bodies(engine, "Orders", 1) == [b"level 1", b"level 3", b"level 3"]
         assert engine.offsets(SCHEDULE, len(parse_delay_levels()) - 1) == (0, 1)
@@ -39,9 +39,9 @@ def test_delayed_messages_come_when_due(release: Release, tmp_path: Path) -> Non
         assert text[b"REAL_TOPIC"] == b"Orders"
     assert delay_offsets(open_store_at(str(tmp_path))) == {1: 1, 3: 2}
     assert complaints(tmp_path) == []
-    with StoreEngine.open(tmp_path, StoreConfig.small(release=release, clock=clock, services=False)) as engine:
+    with StoreEngine.open(tmp_path, StoreConfig.small(release=release, services=False)) as engine:
         assert engine.deliver_due() == []
-        clock.time += 7_200_000
+        clock.tick(7200)
         assert len(engine.deliver_due()) == 1
     assert complaints(tmp_path) == []
 
@@ -134,15 +134,14 @@ def sent_back(message: Message, group: str, message_id: str, level: int = 0) -> 
     )
 
 
-def test_retries_and_dead_letters(tmp_path: Path) -> None:
-    clock = MadeUpClock(START)
-    with StoreEngine.open(tmp_path, StoreConfig.small(clock=clock, services=False)) as engine:
+def test_retries_and_dead_letters(clock: FrozenDateTimeFactory, tmp_path: Path) -> None:
+    with StoreEngine.open(tmp_path, StoreConfig.small(services=False)) as engine:
         first = engine.put(Message("Orders", b"x", 2, {"UNIQ_KEY": "u", "TAGS": "a"}))
         message = Message("Orders", b"x", 2, {"UNIQ_KEY": "u", "TAGS": "a"})
         for attempt in range(17):
             again = sent_back(message, "g1", first.message_id)
             engine.put(again)
-            clock.time += 8_000_000
+            clock.tick(8000)
             engine.deliver_due()
             message = Message(again.topic, b"x", 0, again.properties, reconsume_times=again.reconsume_times)
             assert again.topic == (retry_topic("g1") if attempt < 16 else dead_letter_topic("g1"))

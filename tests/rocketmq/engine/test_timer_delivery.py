@@ -6,34 +6,34 @@ import os
 from pathlib import Path
 
 import pytest
+from freezegun.api import FrozenDateTimeFactory
 
-from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.housekeeping import HOUR_MS
 from rmqctl.rocketmq.engine.message import Message
 from tests.rocketmq.engine.engine_helpers import START, TIMER, bodies, complaints
 
-HOUR, DAY = 3_600_000, 86_400_000
+HOUR, DAY = 3600, 86_400
 
 
-def config(clock: MadeUpClock, **changes: object) -> StoreConfig:
-    return StoreConfig.small(clock=clock, services=False, timer=True, **changes)
+def config(**changes: object) -> StoreConfig:
+    return StoreConfig.small(services=False, timer=True, **changes)
 
 
 def timed(body: bytes, due: int, queue_id: int = 1, **more: str) -> Message:
     return Message("Orders", body, queue_id, {"TIMER_DELIVER_MS": str(due), "TAGS": "a", **more})
 
 
-def test_they_come_when_due_in_order_of_time(tmp_path: Path) -> None:
-    clock = MadeUpClock(START)
-    with StoreEngine.open(tmp_path, config(clock)) as engine:
+def test_they_come_when_due_in_order_of_time(clock: FrozenDateTimeFactory, tmp_path: Path) -> None:
+    with StoreEngine.open(tmp_path, config()) as engine:
         for seconds in (9, 5, 7, 5):
             engine.put(timed(b"%d" % seconds, START + seconds * 1000))
-        clock.time = START + 4999
+        clock.tick(4.5)
         assert engine.deliver_due() == []
-        clock.time = START + 5000
+        clock.tick(0.5)
         assert [r.topic for r in engine.deliver_due()] == ["Orders", "Orders"]
-        clock.time = START + 60_000
+        clock.tick(55)
         assert len(engine.deliver_due()) == 2
         assert engine.deliver_due() == []
         assert bodies(engine, "Orders", 1) == [b"5", b"5", b"7", b"9"]
@@ -48,39 +48,36 @@ def test_they_come_when_due_in_order_of_time(tmp_path: Path) -> None:
     assert complaints(tmp_path) == []
 
 
-def test_what_was_due_while_the_store_was_closed(tmp_path: Path) -> None:
-    clock = MadeUpClock(START)
+def test_what_was_due_while_the_store_was_closed(clock: FrozenDateTimeFactory, tmp_path: Path) -> None:
     for turn in range(3):
-        with StoreEngine.open(tmp_path, config(clock)) as engine:
-            engine.put(timed(b"%d" % turn, clock.time + 5000))
-        clock.time += HOUR
-    with StoreEngine.open(tmp_path, config(clock)) as engine:
+        with StoreEngine.open(tmp_path, config()) as engine:
+            engine.put(timed(b"%d" % turn, START + turn * HOUR * 1000 + 5000))
+        clock.tick(HOUR)
+    with StoreEngine.open(tmp_path, config()) as engine:
         assert len(engine.deliver_due()) == 3
         assert bodies(engine, "Orders", 1) == [b"0", b"1", b"2"]
-    with StoreEngine.open(tmp_path, config(clock)) as engine:
+    with StoreEngine.open(tmp_path, config()) as engine:
         assert engine.deliver_due() == []
     assert complaints(tmp_path) == []
 
 
-def test_a_month_later(tmp_path: Path) -> None:
-    clock = MadeUpClock(START)
-    with StoreEngine.open(tmp_path, config(clock)) as engine:
+def test_a_month_later(clock: FrozenDateTimeFactory, tmp_path: Path) -> None:
+    with StoreEngine.open(tmp_path, config()) as engine:
         for seconds in (9, 5):
             engine.put(timed(b"%d" % seconds, START + seconds * 1000))
-    clock.time += 31 * DAY
-    with StoreEngine.open(tmp_path, config(clock)) as engine:
+    clock.tick(31 * DAY)
+    with StoreEngine.open(tmp_path, config()) as engine:
         engine.deliver_due()
         assert bodies(engine, "Orders", 1) == [b"5", b"9"]
 
 
-def test_a_long_delay_rolls(tmp_path: Path) -> None:
-    clock = MadeUpClock(START)
-    with StoreEngine.open(tmp_path, config(clock)) as engine:
-        engine.put(timed(b"x", START + 70 * HOUR))
+def test_a_long_delay_rolls(clock: FrozenDateTimeFactory, tmp_path: Path) -> None:
+    with StoreEngine.open(tmp_path, config()) as engine:
+        engine.put(timed(b"x", START + 70 * HOUR * 1000))
         for _ in range(69):
-            clock.time += HOUR
+            clock.tick(HOUR)
             assert [r.topic for r in engine.deliver_due() if r.topic != TIMER] == []
-        clock.time += HOUR
+        clock.tick(HOUR)
         engine.deliver_due()
         (message,) = engine.get("Orders", 1, 0).messages
         assert message.properties[b"TIMER_ROLL_TIMES"] == b"1"
@@ -88,61 +85,57 @@ def test_a_long_delay_rolls(tmp_path: Path) -> None:
     assert complaints(tmp_path) == []
 
 
-def test_a_delete_mark_takes_its_message_back(tmp_path: Path) -> None:
-    clock = MadeUpClock(START)
-    with StoreEngine.open(tmp_path, config(clock)) as engine:
+def test_a_delete_mark_takes_its_message_back(clock: FrozenDateTimeFactory, tmp_path: Path) -> None:
+    with StoreEngine.open(tmp_path, config()) as engine:
         for key in ("u1", "u2"):
             engine.put(timed(key.encode(), START + 5000, UNIQ_KEY=key))
         engine.put(timed(b"", START + 5000, UNIQ_KEY="u3", TIMER_DEL_UNIQKEY="u1"))
-        clock.time += 6000
+        clock.tick(6)
         assert len(engine.deliver_due()) == 1
         assert bodies(engine, "Orders", 1) == [b"u2"]
 
 
-def test_messages_that_came_when_the_wheel_had_gone_on(tmp_path: Path) -> None:
-    clock = MadeUpClock(START)
-    with StoreEngine.open(tmp_path, config(clock)) as engine:
+def test_messages_that_came_when_the_wheel_had_gone_on(clock: FrozenDateTimeFactory, tmp_path: Path) -> None:
+    with StoreEngine.open(tmp_path, config()) as engine:
         stored = {"TIMER_OUT_MS": str(START - 5000), "REAL_TOPIC": "Orders", "REAL_QID": "1"}
         engine.put(Message(TIMER, b"late", 0, stored, is_stored=True))
         engine.put(timed(b"soon", START + 5000))
-    with StoreEngine.open(tmp_path, config(clock)) as engine:
+    with StoreEngine.open(tmp_path, config()) as engine:
         assert engine.system.wheel is not None
         assert engine.system.wheel.queue_offset == 0
-        clock.time += 6000
+        clock.tick(6)
         engine.deliver_due()
         assert bodies(engine, "Orders", 1) == [b"late", b"soon"]
         late = engine.get("Orders", 1, 0).messages[0]
         assert late.properties[b"TIMER_ENQUEUE_MS"] == b"9223372036854775807"
 
 
-def test_after_a_crash_nothing_waits_twice(tmp_path: Path) -> None:
-    clock = MadeUpClock(START)
-    engine = StoreEngine.open(tmp_path, config(clock))
+def test_after_a_crash_nothing_waits_twice(clock: FrozenDateTimeFactory, tmp_path: Path) -> None:
+    engine = StoreEngine.open(tmp_path, config())
     for n in range(300):
         engine.put(timed(b"%d" % n, START + 1000 + n * 100))
-    clock.time = START + 3000
+    clock.tick(3)
     delivered = len(engine.deliver_due())
     assert 0 < delivered < 300
     engine.put(timed(b"last", START + 90_000))
-    clock.time += 1000
+    clock.tick(1)
     assert engine.deliver_due()
     engine.abandon()
     os.truncate(tmp_path / "timerwheel", 0)  # the wheel never reached the disk
-    clock.time += HOUR
-    with StoreEngine.open(tmp_path, config(clock)) as engine:
+    clock.tick(HOUR)
+    with StoreEngine.open(tmp_path, config()) as engine:
         engine.deliver_due()
         assert sorted(bodies(engine, "Orders", 1)) == sorted([*(b"%d" % n for n in range(300)), b"last"])
     assert complaints(tmp_path) == []
 
 
-def test_the_timer_log_goes_with_the_commit_log(tmp_path: Path) -> None:
-    clock = MadeUpClock(START)
-    small_log = config(clock, timer_log_file_size=52 * 20 + 16)
+def test_the_timer_log_goes_with_the_commit_log(clock: FrozenDateTimeFactory, tmp_path: Path) -> None:
+    small_log = config(timer_log_file_size=52 * 20 + 16)
     with StoreEngine.open(tmp_path, small_log) as engine:
         for n in range(400):
             engine.put(timed(b"%d" % n * 100, START + 5000 + n))
         engine.flush()
-        clock.time += 6000
+        clock.tick(6)
         engine.deliver_due()
         before = sorted((tmp_path / "timerlog").iterdir())
         for path in sorted((tmp_path / "commitlog").iterdir())[:2]:
