@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test slow spark spark-slow pythons interop bench bench-once lint fix demo docs dist clean
+.PHONY: help venv test quick slow spark spark-slow pythons interop bench bench-once lint fix demo docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ venv: $(STAMP) ## make .venv and install everything pinned in constraints.txt
 
 test: $(STAMP) ## run the tests
 	$(BIN)/pytest -q -n auto
+
+quick: $(STAMP) ## run a sample of the tests: of each the first and every 50th case
+	$(BIN)/pytest -q -n auto --every 50
 
 slow: $(STAMP) ## run the tests that take more than a few seconds; `make slow EVERY=20`: a sample of the long tables
 	$(BIN)/pytest -q -n auto --every $(EVERY) -m "slow and not interop and not spark" || [ $$? -eq 5 ]

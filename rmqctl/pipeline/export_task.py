@@ -125,7 +125,7 @@ class _Lines:
         self._names = schema.names
 
     def write(self, table: pa.Table) -> None:
-        for batch in table.to_batches():
+        for batch in table.to_batches(max_chunksize=_LINES):
             self._out.write(self._text(self._rows(batch)))
 
     def _rows(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -209,6 +209,8 @@ MOST_BYTES = 64 << 20
 MOST_OPEN = 8
 """Files that are open while rows come; and files that are completed at once when all have come."""
 
+_LINES = 1000
+"""Rows that are made into text at once: as objects of Python they take several times their bytes."""
 _BLOCK = 1 << 20
 _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 NOTE_SCHEMA = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])

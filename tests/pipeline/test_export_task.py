@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from fixtures import golden
 from rmqctl.pipeline import export_task
 from rmqctl.pipeline.export import Export, ExportChoices, here
+from rmqctl.pipeline.export_manifest import ExportLayout
 from rmqctl.pipeline.outputs import output_at
 from rmqctl.rocketmq.tables.columns import table_options
 from rmqctl.rocketmq.tables.message_table import MessageLog, MessageTable
@@ -118,3 +121,22 @@ def test_in_iceberg_they_are_two(tmp_path: Path) -> None:
     expected = [tag for part in parts for batch in log.read(part) for tag in batch.column("tags").to_pylist()]
     assert len(expected) == 951
     assert (tags.count(None), tags.count("")) == (expected.count(None), expected.count(""))
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_text_is_made_of_a_few_rows_at_a_time(kind: str) -> None:
+    """As objects of Python a row group takes several times its bytes."""
+    rows = pa.table({f"column_{n}": pa.array(range(50_000)) for n in range(10)})
+    layout = ExportLayout(kind, tuple(rows.column_names), "none", (), "zstd", 1 << 20)
+    stream = io.BytesIO()
+    tracemalloc.start()
+    try:
+        out = export_task.writer(layout, stream, rows.schema)
+        out.write(rows)
+        out.close()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 << 20, peak
+    text = pa.input_stream(pa.BufferReader(stream.getvalue()), compression="zstd").read()
+    assert text.count(b"\n") == len(rows) + (kind == "csv")
