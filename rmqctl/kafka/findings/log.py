@@ -81,7 +81,7 @@ BATCH_ZERO_END = _declare(
     _E,
     "A segment ends with zeros although it is complete: not the last one, or the broker was stopped in order.",
     "Cut the zeros off.",
-    broker="After a clean stop 18 zeros or more make the start fail; a second start cuts them.",
+    broker="In the last segment, 18 or more make the start after a clean stop fail; a second one cuts them. Earlier ones stay.",
     see="spec 13.4 (a)",
 )
 BATCH_BASE_OFFSET = _declare(
