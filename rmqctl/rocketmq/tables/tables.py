@@ -21,9 +21,10 @@ from rmqctl.parallel import Share, note
 from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.query.lag import lag_rows
 from rmqctl.rocketmq.queues.ranges import log_end
-from rmqctl.rocketmq.recovery.queue_ends import queue_ends
-from rmqctl.rocketmq.state.config import consumer_offsets
+from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore, queue_ends
+from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.tables.columns import BodyOption, TableOptions, table_options
 from rmqctl.rocketmq.tables.message_table import MessageLog, MessageTable, limited
@@ -57,10 +58,18 @@ CONSUMER_SCHEMA = pa.schema(
         ("topic", pa.string()),
         ("queue_id", pa.int32()),
         ("consumer_offset", pa.int64()),
+        ("max_offset", pa.int64()),
+        ("lag", pa.int64()),
+        ("lag_bytes", pa.int64()),
+        ("lag_ms", pa.int64()),
+        ("anomaly", pa.string()),
+        ("min_offset", pa.int64()),
+        ("last_consumed_timestamp", TIME),
+        ("next_store_timestamp", TIME),
         ("file", pa.string()),
     ]
 )
-"""How far each consumer group is in a queue: the next queue offset that it wants."""
+"""Columns of the command ``lag``: one row a group in a queue."""
 
 FINDING_SCHEMA = pa.schema(
     [
@@ -83,8 +92,6 @@ FINDING_SCHEMA = pa.schema(
 )
 """Keys of the findings of ``verify``; null where a fact is absent."""
 
-_INT32 = range(-(1 << 31), 1 << 31)
-
 
 def _topics(options: TableOptions) -> Iterator[Row]:
     wanted = options.wanted
@@ -94,11 +101,9 @@ def _topics(options: TableOptions) -> Iterator[Row]:
 
 
 def _consumers(options: TableOptions) -> Iterator[Row]:
-    for o in consumer_offsets(options.store()):
-        if o.queue_id in _INT32:
-            yield {
-                "group": o.group, "topic": o.topic, "queue_id": o.queue_id, "consumer_offset": o.offset, "file": o.file,
-            }  # fmt: skip
+    store = options.store()
+    with RecoveredStore(store, release_range(store).highest) as started:
+        yield from (row.row() for row in lag_rows(started))
 
 
 def _findings(options: TableOptions) -> Iterator[Row]:
