@@ -285,6 +285,75 @@ def test_two_at_one_url(kind: str, logs: tuple[Path, Path, list[int], list[int]]
     export(grown, url, overwrite=True)
 
 
+@contextmanager
+def beside(step: int, act: Callable[[], None]) -> Iterator[list[int]]:
+    """Do something in front of one access to a remote output; gives the number of those there were."""
+    counted, is_at_work = [0], [False]
+    names = ("create", "read", "names", "remove", "claim", "open", "is_empty", "size", "clear")
+    real = {name: getattr(RemoteOutput, name) for name in names}
+
+    def watched(name: str) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            if counted[0] == step and not is_at_work[0]:
+                is_at_work[0] = True
+                act()
+                is_at_work[0] = False
+            counted[0] += not is_at_work[0]
+            return real[name](*args, **more)
+
+        return call
+
+    for name in names:
+        setattr(RemoteOutput, name, watched(name))
+    try:
+        yield counted
+    finally:
+        for name in names:
+            setattr(RemoteOutput, name, real[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["first", "overwrite", "incremental"])
+@pytest.mark.parametrize("place", ["memory", "s3"])
+def test_another_export_at_any_step_is_refused_or_whole(
+    place: str, kind: str, logs: tuple[Path, Path, list[int], list[int]], request: Any
+) -> None:
+    """One of the two is made, or one after the other, and nothing of the refused one is left."""
+    url = "memory://exports/beside" if place == "memory" else request.getfixturevalue("bucket") + "/beside"
+    short, grown, _, after = logs
+    filesystem, root = connect(url, {})
+    step, stride = (0, 1) if place == "memory" else (2, 5)
+    is_over, seen = False, set[tuple[str, ...]]()
+
+    def one(size: int, said: list[str]) -> None:
+        try:
+            export(grown, url, size, **KINDS[kind])
+        except Refused:
+            said.append("refused")
+        else:
+            said.append("made")
+
+    while not is_over:
+        if kind != "first":
+            export(short, url, 96 << 10)
+        said: list[str] = []
+        with beside(step, lambda said=said: one(80 << 10, said)) as accesses:  # type: ignore[misc]
+            one(96 << 10, said)
+        is_over = accesses[0] <= step
+        seen.add(tuple(said))
+        filesystem.invalidate_cache()
+        assert remote_rows(filesystem, root) == after, step
+        files = {name for name in filesystem.find(root) if name.endswith(".parquet")}
+        named = orjson.loads(filesystem.cat_file(f"{root}/_manifest.json"))["files"]
+        assert files == {f"{root}/{file['path']}" for file in named}, step
+        assert not filesystem.exists(f"{root}/_owner.json"), step
+        filesystem.rm(root, recursive=True)
+        step += stride
+    assert {("made", "refused"), ("refused", "made"), ("made",)} <= seen <= {
+        ("made", "refused"), ("refused", "made"), ("made", "made"), ("made",)
+    }  # fmt: skip
+
+
 def test_the_place_of_an_export_that_was_killed_is_taken_over(logs: tuple[Path, Path, list[int], list[int]]) -> None:
     memory, url = fsspec.filesystem("memory"), "memory://exports/killed"
     ended = subprocess.Popen([sys.executable, "-c", ""])
