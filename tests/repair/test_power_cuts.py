@@ -58,6 +58,30 @@ def test_a_run_is_cut_off(layer: type[FileLayer], place: str, cuts: int, shop: W
     assert shop.state() == before
 
 
+@freeze_time("2027-01-15T08:00:00Z")
+def test_what_a_killed_writer_left_in_memory_is_not_lost(cuts: int, shop: Workshop) -> None:
+    """A plan goes by it, so it is on the disk before the journal says that anything was begun."""
+
+    def run() -> None:
+        (shop.root / "config/killed").mkdir(parents=True)
+        (shop.root / "config/killed/new.json").write_bytes(b"{}" * 3000)
+        before.append(shop.state())
+        apply(rich_plan(shop.root), layer=OneDisk())
+
+    before: list[State] = []
+    shop.save()
+    cut = 0
+    for moment in recorded(shop.home, run, cuts, again=shop.restore):
+        for name, image in moment.images():
+            image.put(shop.home)
+            journal = pending(shop.root)
+            if journal is not None:
+                cut += 1
+                assert undo(journal, layer=QuickLayer()).complaints == (), name
+                assert shop.state() == before[-1], f"{name} of {moment.number} {moment.request}"
+    assert cut
+
+
 @on_each
 def test_taking_back_is_cut_off(layer: type[FileLayer], cuts: int, shop: Workshop) -> None:
     before = shop.state()
