@@ -77,6 +77,7 @@ def examine(store: Store, path: str, checked: Answer | None = None) -> Answer:
 
 
 def _look(store: Store, answer: Answer, checked: Answer | None) -> dict[str, Any]:
+    store = store.at_one_moment()
     about = store.info()
     about.prepare()
     document = about.document() if about.document is not None else {}

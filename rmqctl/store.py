@@ -250,6 +250,16 @@ class Store(Asked):
         """Whether a broker holds the lock; False for a remote store, where nobody can tell."""
         raise NotImplementedError
 
+    def at_one_moment(self, *, is_last: bool = False) -> Store:
+        """Return the store as it was at one moment where a broker runs on it, so that several answers fit each other;
+        any other as it is.
+
+        Args:
+            is_last: the broker counts as killed then.
+        """
+        del is_last
+        return self
+
     @property
     def missing(self) -> str:
         """What of it is not there though the rest shows that it was, as a sentence; "" where nothing is known to be."""

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from importlib import import_module
 from itertools import chain
+from threading import Lock
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
@@ -299,6 +300,7 @@ class ReadingTable:
 
 
 Options = TypeVar("Options")
+Seen = TypeVar("Seen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,12 +334,33 @@ def _moment(milliseconds: int | None) -> int | None:
     return milliseconds * 1000 if known and milliseconds is not None else None
 
 
+class Look:
+    """One look at a store, for all who read the same tables in a process: beside a broker their rows fit each other
+    only as of one moment. Another process takes one of its own.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Any = None
+        self._alone = Lock()
+
+    def __reduce__(self) -> tuple[type[Look], tuple[()]]:
+        return Look, ()
+
+    def at(self, see: Callable[[], Seen]) -> Seen:
+        """Return what the first who asked has seen."""
+        with self._alone:
+            if self._seen is None:
+                self._seen = see()
+            found: Seen = self._seen
+            return found
+
+
 @dataclass(frozen=True, slots=True)
 class OptionTables(Generic[Options]):
     """Tables made of options, by name: what the :class:`Tables` of every family have in common.
 
     Attributes:
-        options: a dataclass with ``path``, ``columns``, ``wanted`` and ``cores``.
+        options: a dataclass with ``path``, ``columns``, ``wanted``, ``cores`` and ``look``.
         OF: what a family calls that whose tables they are.
         KINDS: what makes each table of the options; the first is the main one.
         PLACE: the column to be read where a query needs none.
@@ -373,7 +396,7 @@ class OptionTables(Generic[Options]):
         return self._with(cores=cores)
 
     def anew(self) -> Self:
-        return self
+        return self._with(look=Look())
 
     @property
     def _given(self) -> Any:

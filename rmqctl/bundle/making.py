@@ -78,11 +78,12 @@ def make(store: Store, out: Path, wanted: Wanted) -> Answer:
     return answer
 
 
-def _made(store: Store, out: Path, wanted: Wanted, answer: Answer) -> Row:
+def _made(running: Store, out: Path, wanted: Wanted, answer: Answer) -> Row:
+    store = running.at_one_moment(is_last=True)
     before = answers_of(store, wanted.as_release)
     answer.advance(store.size)
     with TemporaryDirectory(prefix=".rmqctl-bundle-", dir=nearest_directory(out.parent)) as name:
-        staged = _Staged(Path(name), store, wanted, before)
+        staged = _Staged(Path(name), store, wanted, before, running.state)
         for number, one in enumerate(store.directories()):
             staged.copy(number, one, answer.advance)
         manifest = staged.manifest()
@@ -142,8 +143,8 @@ _FEW = 3
 class _Staged:
     """The files of a bundle, before they are packed."""
 
-    def __init__(self, directory: Path, store: Store, wanted: Wanted, before: Answers) -> None:
-        self.directory, self.store, self.wanted, self.before = directory, store, wanted, before
+    def __init__(self, directory: Path, store: Store, wanted: Wanted, before: Answers, state: str) -> None:
+        self.directory, self.store, self.wanted, self.before, self.state = directory, store, wanted, before, state
         self.roots: list[str] = []
         self.commit_log: list[str] = []
         self.left_out: list[Row] = []
@@ -161,7 +162,7 @@ class _Staged:
             "made_by": f"rmqctl {__version__}",
             "family": self.store.family,
             "store": self.store.root,
-            "state": self.store.state,
+            "state": self.state,
             "redacted": not self.wanted.bodies,
             "opens": {"roots": self.roots, "commit_log": self.commit_log, "broker_conf": self.conf},
             "totals": {"files": self.files, "bytes": self.bytes, "bytes_kept": self.kept},

@@ -49,10 +49,11 @@ def convert(store: Store, into: Path, options: ConvertOptions) -> Answer:
     def make() -> None:
         result = Conversion(to, store.root, into)
         with making(into, options.owner):
-            if isinstance(store, RocketMQ):
-                to_kafka.to_kafka(store.files, result, options, answer.advance)
-            elif isinstance(store, KafkaStore):
-                to_rocketmq.to_rocketmq(store.replicas, result, options, answer.advance)
+            now = store.at_one_moment()
+            if isinstance(now, RocketMQ):
+                to_kafka.to_kafka(now.files, result, options, answer.advance)
+            elif isinstance(now, KafkaStore):
+                to_rocketmq.to_rocketmq(now.replicas, result, options, answer.advance)
         rows = result.rows()
         answer.rows = rows
         answer.summary = result.summary

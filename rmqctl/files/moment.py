@@ -18,7 +18,8 @@ from functools import cache
 from pathlib import Path
 
 from rmqctl.files.local import opened
-from rmqctl.files.tree import Entry, ForgivingFile, ForgivingTree, Listing, LocalTree, Refusals, Tree, join
+from rmqctl.files.lock import is_locked
+from rmqctl.files.tree import Entry, ForgivingFile, ForgivingTree, Listing, LocalTree, Refusals, Tree, join, local_path
 
 _MANY = 1 << 20
 
@@ -119,10 +120,12 @@ class Moment:
     Attributes:
         listed: entries of each directory below it, by its path and their names, in order.
         held: files of which not all counts, by path.
+        is_last: whoever writes counts as killed then.
     """
 
     listed: dict[str, dict[str, Entry]] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
+    is_last: bool = False
 
     def list(self, tree: LocalTree, path: str = "", *, below: bool = True) -> None:
         """Note the names in a directory with the sizes of files, and of all below it."""
@@ -156,8 +159,11 @@ class Moment:
             end: bytes from here on are zeros.
             head: bytes from its begin on, as they were at the moment.
             size: of the file at the moment; None: as it was listed.
-            pin, inode: the file itself, see `Held`.
+            pin, inode: the file itself, see `Held`; None: as it was noted before.
         """
+        before = self.held.get(path)
+        if before is not None and pin is None and inode is None:
+            pin, inode = before.pin, before.inode
         directory, _, name = path.rpartition("/")
         found = self.listed[directory]
         entry = found.get(name)
@@ -272,6 +278,19 @@ class MomentTree(ForgivingTree):
 
     def _key(self, path: str) -> str:
         return join(self.above, path) if path else self.above
+
+
+def alone(tree: Tree, path: str) -> Tree:
+    """Return a tree as `MomentTree.alone` does; any other as it is."""
+    return tree.alone(path) if isinstance(tree, MomentTree) else tree
+
+
+def is_used(tree: Tree, lock: str) -> bool:
+    """Whether somebody holds the lock file of a directory now; False for a remote one, where nobody can tell."""
+    if isinstance(tree, MomentTree) and tree.moment.is_last:
+        return False
+    path = local_path(tree, lock)
+    return path is not None and is_locked(path)
 
 
 def raise_refused(tree: Tree, name: str) -> None:

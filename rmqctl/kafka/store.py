@@ -155,17 +155,21 @@ class KafkaStore(_Family, Store):
         is_large = self.size >= _LARGE or len(self.logs.partitions) >= _MANY
         return wanted or (most_processes() if is_large else 1)
 
-    def _now(self, partitions: frozenset[str] | None = None) -> KafkaStore:
+    def at_one_moment(self, *, is_last: bool = False) -> KafkaStore:
+        return self._now(is_last=is_last)
+
+    def _now(self, partitions: frozenset[str] | None = None, *, is_last: bool = False) -> KafkaStore:
         """Return the store, or where a broker runs as it was at one moment, for all that judges it.
 
         Args:
             partitions: names of the directories that are looked at; None: all.
+            is_last: the broker counts as killed then.
         """
         if not self.is_running:
             return self
         from rmqctl.kafka.directory.moment import at_one_moment
 
-        found = KafkaStore(at_one_moment(self.logs, partitions))
+        found = KafkaStore(at_one_moment(self.logs, partitions, is_last=is_last))
         found.settings = self.settings
         return found
 

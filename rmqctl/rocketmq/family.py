@@ -179,13 +179,13 @@ class RocketMQ(_Family, Store):
         from rmqctl.rocketmq.verbs import dumping
 
         if asked.pending is not None:
-            return dumping.pending(self.files, asked.filters, asked.pending, as_release=asked.as_release)
-        return dumping.dump(self.files, asked)
+            return dumping.pending(self._now(), asked.filters, asked.pending, as_release=asked.as_release)
+        return dumping.dump(self.files if asked.follow else self._now(), asked)
 
     def answer_hex(self, asked: questions.Hex) -> HexAnswer:
         from rmqctl.rocketmq.verbs import dumping
 
-        return dumping.hexadecimal(self.files, asked)
+        return dumping.hexadecimal(self._now(), asked)
 
     def answer_verify(self, asked: questions.Verify) -> Answer:
         from rmqctl.rocketmq.verbs import checking
@@ -200,12 +200,12 @@ class RocketMQ(_Family, Store):
     def answer_topics(self, asked: questions.Topics) -> Answer:
         from rmqctl.rocketmq.verbs import looking
 
-        return looking.disk(self.files, asked) if asked.disk else looking.topics(self.files, asked)
+        return looking.disk(self.files, asked) if asked.disk else looking.topics(self._now(), asked)
 
     def answer_lag(self, asked: questions.Lag) -> Answer:
         from rmqctl.rocketmq.verbs import looking
 
-        return looking.lag(self.files, asked)
+        return looking.lag(self._now(), asked)
 
     # --- looking up ---------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class RocketMQ(_Family, Store):
     def answer_trace(self, asked: questions.Trace) -> Answer:
         from rmqctl.rocketmq.verbs import tracing
 
-        return tracing.trace(self.files, asked)
+        return tracing.trace(self._now(), asked)
 
     def answer_preflight(self, asked: questions.Preflight) -> Answer:
         from rmqctl.rocketmq.verbs.preflight import preflight
@@ -256,7 +256,7 @@ class RocketMQ(_Family, Store):
         hold_to_change(self, answer, asked.intent)
         if len(asked.replicas) > 1:
             raise WrongUsage("--from", "takes one store of RocketMQ; repair again with the next.")
-        other = _of_family(asked.replicas[0], "--from").files if asked.replicas else None
+        other = _of_family(asked.replicas[0], "--from").at_one_moment().files if asked.replicas else None
         return planning.repair(self._now(), asked, answer, other)
 
     def answer_rebuild(self, asked: questions.Rebuild) -> Proposal:
@@ -278,12 +278,12 @@ class RocketMQ(_Family, Store):
         answer = self._proposal(asked.intent)
         if asked.choice.changes:
             hold_to_change(self, answer, asked.intent)
-        return positions.offsets(self.files, asked, answer)
+        return positions.offsets(self._now(), asked, answer)
 
     def answer_salvage(self, asked: questions.Salvage) -> Answer:
         from rmqctl.rocketmq.verbs import copying
 
-        return copying.salvage([self.files, *_files_of(asked.replicas, "--replica")], asked)
+        return copying.salvage([self._now(), *_files_of(asked.replicas, "--replica")], asked)
 
     def answer_diff(self, asked: questions.Diff) -> Answer:
         return _diff(self, asked)
@@ -291,18 +291,21 @@ class RocketMQ(_Family, Store):
     def answer_elect(self, asked: questions.Elect) -> Answer:
         from rmqctl.rocketmq.verbs import copying
 
-        return copying.elect([self.files, *_files_of(asked.others, "PATH")])
+        return copying.elect([self._now(), *_files_of(asked.others, "PATH")])
 
     def produce(self, request: ProduceRequest) -> Produced:
         return produce(Path(self.root), request)
 
-    def _now(self) -> RocketMQStore:
+    def at_one_moment(self, *, is_last: bool = False) -> RocketMQ:
+        return RocketMQ(self._now(is_last=is_last), self.place) if self.is_running else self
+
+    def _now(self, *, is_last: bool = False) -> RocketMQStore:
         """Return the files as they are, or where a broker runs as they were at one moment, for all that judges them."""
         if not self.is_running:
             return self.files
         from rmqctl.rocketmq.queues.moment import at_one_moment
 
-        return at_one_moment(self.files)
+        return at_one_moment(self.files, is_last=is_last)
 
     def _proposal(self, intent: Intent) -> Proposal:
         self.files.starts.clear()  # of the store as it was before
@@ -343,14 +346,14 @@ def _diff(a: RocketMQ | RocketMQFile, asked: questions.Diff) -> Answer:
         path = store.root if store.place is None else store.place.path
         if store.is_running:
             remarks.append(f"a broker holds the lock of {path}: what is read may be changing")
-        sides.append(Side.of_store(store.files, path))
+        sides.append(Side.of_store(store.at_one_moment().files, path))
     answer = copying.diff((sides[0], sides[1]), asked)
     answer.remarks += remarks
     return answer
 
 
 def _files_of(stores: Sequence[Store], option: str) -> list[RocketMQStore]:
-    return [_of_family(store, option).files for store in stores]
+    return [_of_family(store, option).at_one_moment().files for store in stores]
 
 
 def _of_family(store: Store, option: str) -> RocketMQ:

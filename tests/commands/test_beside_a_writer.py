@@ -26,6 +26,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.queues.moment import at_one_moment
+from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from tests.conftest import Rmqctl
@@ -265,3 +266,62 @@ def test_segments_may_be_exchanged_while_they_are_read(words: tuple[str, ...], r
             done = rmqctl(*words, str(root), "-o", "jsonl")
             assert done.exit_code == 0, done.stdout + done.stderr
             assert words[0] != "topics" or done.stdout == expected.stdout
+
+
+@pytest.mark.parametrize("family", _WRITERS)
+def test_copies_are_of_one_moment(family: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """The books balance, and a bundle answers as its store did at the moment."""
+    root = tmp_path / "store"
+    with writing(family, root):
+        for words in ("salvage @ OUT", "convert @ OUT", "bundle @ OUT", "rebuild @ --into OUT", "dump @ -o jsonl"):
+            out = tmp_path / words.split()[0]
+            done = rmqctl(*words.replace("@", str(root)).replace("OUT", str(out)).split())
+            assert done.exit_code == 0, (words, done.output[-3000:])
+    assert rmqctl("verify", tmp_path / "salvage").exit_code == 0
+
+
+def _expiring(tmp_path: Path) -> tuple[Path, RocketMQStore]:
+    """A store with many small files that counts as in use."""
+    config = StoreConfig.small(commit_log_file_size=1 << 13, queue_file_size=400, index_slots=50, index_entries=90)
+    with StoreEngine.open(tmp_path / "store", config) as engine:
+        for n in range(400):
+            engine.put(Message(f"T{n % 5}", b"body", n % 2, {"KEYS": f"k{n}"}))
+        engine.dispatch()
+    store = open_store_at(str(tmp_path / "store"))
+    store.is_running = True
+    return tmp_path / "store", store
+
+
+def test_files_that_expire_are_read_as_they_were(tmp_path: Path) -> None:
+    root, store = _expiring(tmp_path)
+    moment = at_one_moment(store)
+    for kind in ("commitlog", "index", "consumequeue/T0/0"):
+        first, second, *_ = sorted((root / kind).iterdir())
+        first.unlink()
+        second.unlink()
+    checked = Verification(moment, VerifyOptions())
+    assert [f.message for f in checked.findings()] == []
+    assert checked.messages == 400
+
+
+def test_files_that_expire_before_they_are_opened_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, store = _expiring(tmp_path)
+    listed = Moment.list
+
+    def then_gone(moment: Moment, tree: LocalTree, path: str = "", **more: Any) -> None:
+        listed(moment, tree, path, **more)
+        if not path:
+            min((root / "commitlog").iterdir()).unlink()
+
+    monkeypatch.setattr(Moment, "list", then_gone)
+    checked = Verification(at_one_moment(store), VerifyOptions())
+    assert {f.kind.id for f in checked.findings()} <= {"queue.min-offset", "index.before-log"}
+    assert checked.messages < 400
+
+
+def test_a_store_is_taken_as_killed_at_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, store = _expiring(tmp_path)
+    monkeypatch.setattr("rmqctl.files.moment.is_locked", lambda path: True)
+    assert (at_one_moment(store).state, at_one_moment(store, is_last=True).state) == ("running", "clean")

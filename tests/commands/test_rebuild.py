@@ -97,7 +97,7 @@ def test_refused(rmqctl: Rmqctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_running_broker_is_left_alone(rmqctl: Rmqctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = golden.unpack("4.9.8-clean", tmp_path)
-    monkeypatch.setattr("rmqctl.rocketmq.store.files.is_locked", lambda path: True)
+    monkeypatch.setattr("rmqctl.files.moment.is_locked", lambda path: True)
     assert rmqctl("rebuild", root, "--apply").exit_code == 12
     assert rmqctl("rebuild", root).exit_code == 0
 

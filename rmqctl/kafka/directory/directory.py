@@ -11,8 +11,8 @@ from functools import cached_property
 from types import MappingProxyType
 
 from rmqctl.files.local import ByteSource
-from rmqctl.files.lock import is_locked
-from rmqctl.files.tree import Entry, Tree, local_path
+from rmqctl.files.moment import is_used
+from rmqctl.files.tree import Entry, Tree
 from rmqctl.kafka.directory.file_names import (
     CHECKPOINTS,
     METADATA_TOPIC,
@@ -204,8 +204,7 @@ class LogDirectory:
 
     def is_running(self) -> bool:
         """Whether a broker holds the lock now; the lock file alone proves nothing."""
-        path = local_path(self.tree, FileKind.LOCK)
-        return path is not None and self.one(FileKind.LOCK) is not None and is_locked(path)
+        return self.one(FileKind.LOCK) is not None and is_used(self.tree, FileKind.LOCK)
 
     def partition(self, topic: str, number: int) -> Partition | None:
         """Return the plain partition of a topic and number."""

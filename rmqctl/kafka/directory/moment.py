@@ -32,15 +32,22 @@ _PATIENCE, _PAUSE = 2.0, 0.01
 _SWAP = ".swap"
 
 
-def at_one_moment(logs: LogDirectories, partitions: frozenset[str] | None = None) -> LogDirectories:
+def at_one_moment(
+    logs: LogDirectories, partitions: frozenset[str] | None = None, *, is_last: bool = False
+) -> LogDirectories:
     """Return the directories of a running broker as they were at one moment; any others as they are.
 
     Args:
         partitions: names of the directories that are looked at: others may have changed since; None: all.
+        is_last: the broker counts as killed then.
     """
     if not logs.is_running:
         return logs
-    return replace(logs, directories=[_held(directory, partitions) for directory in logs.directories])
+    found = [_held(directory, partitions) for directory in logs.directories]
+    for directory in found:
+        if isinstance(directory.tree, MomentTree):
+            directory.tree.moment.is_last = is_last
+    return replace(logs, directories=found)
 
 
 def _held(directory: LogDirectory, partitions: frozenset[str] | None) -> LogDirectory:

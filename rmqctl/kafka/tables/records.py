@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from threading import Lock
 from typing import Any
 from urllib.parse import quote
 
@@ -22,6 +21,7 @@ from rmqctl.opening import open_store
 from rmqctl.parallel import leave_out
 from rmqctl.tables import (
     Change,
+    Look,
     Marks,
     Places,
     cores,
@@ -36,31 +36,6 @@ from rmqctl.tables import (
 from rmqctl.text import milliseconds_of
 
 _BODIES = ("decompressed", "none")
-
-
-class Look:
-    """One look at log directories, for all who read the same tables in a process: beside a broker their rows fit each
-    other only as of one moment. Another process takes one of its own.
-    """
-
-    def __init__(self) -> None:
-        self._seen: Replicas | None = None
-        self._alone = Lock()
-
-    def __reduce__(self) -> tuple[type[Look], tuple[()]]:
-        return Look, ()
-
-    def at(self, path: str) -> Replicas:
-        """Return the partitions as the first who asked has seen them.
-
-        Raises:
-            NotAStore: there is no log directory at the path.
-        """
-        with self._alone:
-            if self._seen is None:
-                found: Any = open_store(path, format="kafka")
-                self._seen = found.replicas
-            return self._seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +72,12 @@ class KafkaOptions:
         Raises:
             NotAStore: there is no log directory at the path.
         """
-        return self.look.at(self.path)
+        return self.look.at(self._seen)
+
+    def _seen(self) -> Replicas:
+        found: Any = open_store(self.path, format="kafka")
+        replicas: Replicas = found.replicas
+        return replicas
 
     def anew(self) -> KafkaOptions:
         """Return the same options, whose first question sees what there is then."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from formats.kafka.record_batch import HEADER_SIZE, Attributes
 from rmqctl.files.local import ByteSource
-from rmqctl.files.moment import MomentTree, raise_refused
+from rmqctl.files.moment import alone, raise_refused
 from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters, Names
 from rmqctl.kafka.directory.directory import LogFile, Segment
@@ -270,7 +270,7 @@ class Division:
                 leave_out("offset", (whole[1] - whole[0]) - max(end - begin, 0))
             found += [
                 Stretch(
-                    tree.alone(segment.log.name) if isinstance(tree, MomentTree) else tree,
+                    alone(tree, segment.log.name),
                     segment.log.name,
                     place,
                     segment.base,

@@ -147,9 +147,6 @@ class KafkaTables(OptionTables[KafkaOptions]):
     OF, KINDS, PLACE = "log directory", TABLES, "partition"
     MEANING: ClassVar = {"topic": "topic", "partition": "queue", "timestamp": "time", "offset": "place"}
 
-    def anew(self) -> KafkaTables:
-        return KafkaTables(self.options.anew())
-
     def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
         found = findings_of(self.options.replicas().place, self.options.level, share)
         return batched((finding.row() for finding in found), FINDING_SCHEMA)

@@ -4,10 +4,15 @@ A broker writes a record, then its queue units, then its index entries, one reco
 doDispatch). So the log up to the last record that has a unit is complete, and so are queues and index up to it, as soon
 as they are looked at later; what they have of later records is left out. Offsets of consumers and the checkpoint are
 read first: they lead to nothing later.
+
+Files of the log go while they are read, by retention, and then those of queues and index that lead there
+(CleanCommitLogService, CleanConsumeQueueService). So those of queues and index are opened, then those of the log: what
+leads to a file that is there is there, too. From then on the open files count, whatever has their names.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,13 +20,13 @@ from itertools import chain
 
 import numpy as np
 
-from rmqctl.files.moment import Moment, MomentTree, keep_small
+from rmqctl.files.moment import Moment, MomentTree, keep_small, pinned
 from rmqctl.files.tree import LocalTree, Refusals, Tree
 from rmqctl.rocketmq.index import IndexFile, index_files
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, Queue, is_pre_blank, queues_of
 from rmqctl.rocketmq.queues.ranges import last_unit, log_end, written_units
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, RocketMQStore
 from rmqctl.rocketmq.store.geometry import HEADER, IndexGeometry, geometry_of
 
 _SMALL = "config"
@@ -32,8 +37,12 @@ _BACK = 1 << 12
 """Units or entries that are read at once on the way back."""
 
 
-def at_one_moment(store: RocketMQStore) -> RocketMQStore:
-    """Return a running store as it was at one moment; any other as it is, and one with queues in RocksDB."""
+def at_one_moment(store: RocketMQStore, *, is_last: bool = False) -> RocketMQStore:
+    """Return a running store as it was at one moment; any other as it is, and one with queues in RocksDB.
+
+    Args:
+        is_last: the broker counts as killed then.
+    """
     if not store.is_running or isinstance(store.tree, MomentTree) or store.has_rocksdb:
         return store
     live = LocalTree(store.root)
@@ -46,12 +55,16 @@ def at_one_moment(store: RocketMQStore) -> RocketMQStore:
         moment.hold(path, len(data), data, len(data))
     tree = MomentTree(store.root, moment, "", refusals)
     logs = list[tuple[str, Tree]]()
+    for kind in (INDEX, BATCH_QUEUES, QUEUES):
+        _open_all(live, moment, kind)
     for name, log in store.log_trees:
         if log.root == live.full(name):
+            _open_all(live, moment, name)
             logs.append((name, tree.child(name)))
         else:
             outside = Moment()
             outside.list(LocalTree(log.root))
+            _open_all(LocalTree(log.root), outside, "")
             logs.append((name, MomentTree(log.root, outside, name, refusals)))
     found = replace(store, tree=tree, log_trees=logs)
     for file in found.log_files:
@@ -60,7 +73,19 @@ def at_one_moment(store: RocketMQStore) -> RocketMQStore:
     for queue in _queues(found):
         _hold_queue(tree, queue, end)
     _hold_index(tree, found, end)
+    moment.is_last = is_last
     return replace(found)
+
+
+def _open_all(live: LocalTree, moment: Moment, path: str) -> None:
+    """Keep the files in a directory and below open, as many as may be; what has gone since then is not there."""
+    for entry in list(moment.listed.get(path, {}).values()):
+        if entry.is_directory:
+            _open_all(live, moment, entry.path)
+        elif (pin := pinned(live.full(entry.path))) is not None:
+            moment.hold(entry.path, entry.size, pin=pin, inode=pin.inode())
+        elif not os.path.lexists(live.full(entry.path)):
+            moment.hide(entry.path)
 
 
 def _settled(live: LocalTree) -> list[str]:
@@ -140,8 +165,7 @@ def _hold_index(tree: MomentTree, store: RocketMQStore, end: int) -> None:
                 if count:
                     tree.hold(file.path, file.geometry.entry_at(count + 1), _head(file, count, log))
                     return
-                if file.count:
-                    tree.hide(file.path)
+                tree.hide(file.path)
     finally:
         for file in files:
             file.close()

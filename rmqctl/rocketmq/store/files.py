@@ -18,8 +18,7 @@ from typing import Any
 
 from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.files.local import ByteSource
-from rmqctl.files.lock import is_locked
-from rmqctl.files.moment import MomentTree
+from rmqctl.files.moment import MomentTree, is_used
 from rmqctl.files.remote import is_url
 from rmqctl.files.tree import Entry, ForgivingTree, Listing, LocalTree, Refusals, Tree, join, local_path, read_all
 from rmqctl.findings import Finding, Severity
@@ -219,7 +218,7 @@ class RocketMQStore:
     @cached_property
     def is_running(self) -> bool:
         """A broker holds the lock; always False for a remote store, where nobody can tell."""
-        return isinstance(self.tree, LocalTree) and is_locked(self.tree.full("lock"))
+        return is_used(self.tree, "lock")
 
     @property
     def state(self) -> str:

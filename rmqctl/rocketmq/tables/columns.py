@@ -21,9 +21,10 @@ from rmqctl.rocketmq.dump.record import RowOptions, show_properties
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.record import inner_messages, open_body
+from rmqctl.rocketmq.queues.moment import at_one_moment
 from rmqctl.rocketmq.store.files import RocketMQStore, forgiving
 from rmqctl.rocketmq.store.locate import open_store_at
-from rmqctl.tables import cores, flag, level, names, options_of, split_size
+from rmqctl.tables import Look, cores, flag, level, names, options_of, split_size
 from rmqctl.text import milliseconds_of, name_of
 
 MOST_BYTES = 32 << 20
@@ -158,6 +159,7 @@ class TableOptions:
         skip: leave out files and splits in which nothing wanted can lie.
         level: of the checks that ``findings`` runs.
         cores: tasks that run at once; None where nobody knows.
+        look: at the store, which all options share that were made of these.
     """
 
     path: str
@@ -170,9 +172,14 @@ class TableOptions:
     commit_log: tuple[str, ...] = ()
     broker_conf: str | None = None
     cores: int | None = None
+    look: Look = field(default_factory=Look, compare=False, repr=False)
 
     def store(self) -> RocketMQStore:
-        """Return the store; what cannot be read in it counts as empty, so that no task dies of it.
+        """Return the store as it was when these options were first asked for it; see :meth:`live`."""
+        return self.look.at(lambda: at_one_moment(self.live()))
+
+    def live(self) -> RocketMQStore:
+        """Return the store as it is now; what cannot be read in it counts as empty, so that no task dies of it.
 
         Raises:
             NotAStore: there is none at the path.

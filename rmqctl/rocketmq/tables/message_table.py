@@ -127,7 +127,7 @@ _PLACE = "physical_offset"
 
 @dataclass(frozen=True, slots=True)
 class MessageLog:
-    """Messages by physical offset: places always lie between two whole records."""
+    """Messages by physical offset: places always lie between two whole records. It grows, so it is read as it is."""
 
     options: TableOptions
     row_place = _PLACE
@@ -136,17 +136,17 @@ class MessageLog:
 
     @property
     def size(self) -> int:
-        return sum(f.size for f in self.options.store().log_files)
+        return sum(f.size for f in self.options.live().log_files)
 
     @property
     def is_running(self) -> bool:
-        return self.options.store().is_running
+        return self.options.live().is_running
 
     def begin(self) -> Places:
-        return {_PLACE: log_of(self.options.store()).min_offset}
+        return {_PLACE: log_of(self.options.live()).min_offset}
 
     def end(self, known: Places | None = None, most_bytes: int | None = None, *, growing: bool = True) -> Places:
-        store, low = self.options.store(), None if known is None else known[_PLACE]
+        store, low = self.options.live(), None if known is None else known[_PLACE]
         tip = log_tip(store, low, growing=growing)
         if low is not None and most_bytes is not None and tip - low > most_bytes:
             tip = self._boundary(store, low, low + most_bytes, tip)
@@ -163,11 +163,11 @@ class MessageLog:
         return tip
 
     def marks(self, places: Places) -> Marks:
-        mark = mark_in_front(self.options.store(), places[_PLACE])
+        mark = mark_in_front(self.options.live(), places[_PLACE])
         return {} if mark is None else {_PLACE: mark}
 
     def changes(self, places: Places, marks: Marks) -> list[Change]:
-        store, place = self.options.store(), places[_PLACE]
+        store, place = self.options.live(), places[_PLACE]
         tip = log_tip(store, growing=False)
         if tip < place:
             what = f"the log ends at {tip} now, before {place}: it was cut, or this is another store"
@@ -179,7 +179,7 @@ class MessageLog:
         return [Change(_PLACE, place, what, place)]
 
     def parts(self, start: Places, end: Places, size: int | None = None) -> list[Split]:
-        store, low, high = self.options.store(), start[_PLACE], end[_PLACE]
+        store, low, high = self.options.live(), start[_PLACE], end[_PLACE]
         found = []
         for split in log_splits(store, size or self.options.split_size or SPLIT_SIZE, high):
             base, length = split.context.file.base, split.context.file.size

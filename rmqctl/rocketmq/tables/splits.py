@@ -6,10 +6,12 @@ A log that grows is read no further than where a record may still be being writt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
+from rmqctl.files.moment import MomentTree, alone
 from rmqctl.files.tree import ForgivingTree
 from rmqctl.findings import Severity
 from rmqctl.parallel import leave_out, note
@@ -36,7 +38,18 @@ def log_of(store: RocketMQStore) -> CommitLog:
 
 def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE, end: int | None = None) -> list[Split]:
     """:func:`splits_of_log` for the log of a store, whose queues know records of the last file."""
-    return splits_of_log(log_of(store), size, end, lambda file: late_start(store, file, _SAMPLE))
+    splits = splits_of_log(log_of(store), size, end, lambda file: late_start(store, file, _SAMPLE))
+    return [replace(split, context=_alone(split.context)) for split in splits]
+
+
+def _alone(context: FileContext) -> FileContext:
+    """Return a file of the log without what a moment knows of others, to be taken to other processes with little."""
+    if not isinstance(context.file.tree, MomentTree):
+        return context
+    files = [replace(f, tree=alone(f.tree, f.path)) for f in (context.file, *context.before)]
+    if context.followed:  # only where the log ends its queues are asked
+        files[0] = replace(files[0], store=None)
+    return replace(context, file=files[0], before=tuple(files[1:]))
 
 
 def splits_of_log(

@@ -5,7 +5,7 @@ entries of the index files by number.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 from rmqctl.arrow import TIME, times
 from rmqctl.columns import Named
 from rmqctl.files.local import ByteSource
+from rmqctl.files.moment import alone
 from rmqctl.files.tree import Entry, Tree
 from rmqctl.rocketmq.dispatch.series import Entries
 from rmqctl.rocketmq.dump.queues import chunks, used
@@ -104,6 +105,7 @@ class UnitTable:
 
 def _unit_files(queue: QueueFiles) -> Iterator[UnitFile]:
     for file in queue.files()[0]:
+        file = replace(file, tree=alone(file.tree, file.path))
         yield UnitFile(queue.topic, queue.queue_id, file, queue.kind == BATCH_QUEUES)
 
 
@@ -206,10 +208,10 @@ class IndexTable:
         found = []
         for entry in store.index_files:
             if not entry.is_directory:
-                end = _end(store.tree, entry, geometry)
+                tree = alone(store.tree, entry.path)
+                end = _end(tree, entry, geometry)
                 found += [
-                    EntryRange(store.tree, entry, geometry, first, min(first + step, end))
-                    for first in range(1, end, step)
+                    EntryRange(tree, entry, geometry, first, min(first + step, end)) for first in range(1, end, step)
                 ]
         return found
 
