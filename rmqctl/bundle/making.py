@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -203,7 +203,9 @@ class _Staged:
                 except OSError as error:
                     self._leave_out(one, entry, place, f"cannot be read: {error.strerror or error}")
             own = local_path(one.tree, entry.path)
-            mtime = os.stat(own).st_mtime_ns if own is not None else entry.mtime_ms * 1_000_000
+            mtime = entry.mtime_ms * 1_000_000
+            with suppress(FileNotFoundError):  # it expired since it was opened
+                mtime = os.stat(own).st_mtime_ns if own is not None else mtime
             os.utime(place, ns=(mtime, mtime))
             advance(max(entry.size, 0))
 

@@ -321,6 +321,24 @@ def test_files_that_expire_before_they_are_opened_are_not_there(
     assert checked.messages < 400
 
 
+def test_a_bundle_has_files_that_expire_while_it_is_made(
+    rmqctl: Rmqctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, _ = _expiring(tmp_path)
+    monkeypatch.setattr("rmqctl.files.moment.is_locked", lambda path: path == str(root / "lock"))
+
+    def then_gone(store: RocketMQStore, **more: Any) -> RocketMQStore:
+        found = at_one_moment(store, **more)
+        if more.get("is_last"):
+            for kind in ("commitlog", "index", "consumequeue/T0/0"):
+                min((root / kind).iterdir()).unlink()
+        return found
+
+    monkeypatch.setattr("rmqctl.rocketmq.queues.moment.at_one_moment", then_gone)
+    done = rmqctl("bundle", root, tmp_path / "bundle.tar.zst", "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)["check"]["first"]) == (0, [])
+
+
 def test_a_store_is_taken_as_killed_at_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, store = _expiring(tmp_path)
     monkeypatch.setattr("rmqctl.files.moment.is_locked", lambda path: True)
