@@ -20,6 +20,11 @@ def rocketmq(home: Path) -> None:
     sound_store(home / "store", 120)
 
 
+def consumed_rocketmq(home: Path) -> None:
+    rocketmq(home)
+    (home / "store/config/consumerOffset.json").write_text('{"offsetTable":{"Topic0@g":{"0":5,"1":3}}}')
+
+
 def crashed_rocketmq(home: Path) -> None:
     sound_store(home / "store", 120, crash=True)
 
@@ -121,6 +126,20 @@ COMMANDS = (
     Writer("recover-kafka", crashed_kafka, "recover @/store --apply --yes", (0, 1)),
     Writer("repair", damaged_rocketmq, "repair @/store --apply --yes", (0, 1)),
     Writer("repair-kafka", damaged_kafka, "repair @/store --apply --yes", (0, 1)),
+    Writer("offsets", rocketmq, "offsets @/store set --group g --topic Topic0 --to earliest --apply --yes"),
+    Writer(
+        "offsets-kafka",
+        consumed_rocketmq,
+        "offsets @/new set --group g --topic Topic0 --to latest --apply --yes",
+        first=("convert @/store @/new --small --offsets-partitions 2",),
+    ),
+    Writer("bundle", rocketmq, "bundle @/store @/out.tar.zst"),
+    Writer("bundle-kafka", kafka, "bundle @/store @/out.tar.zst"),
+    Writer("export", rocketmq, "export @/store @/deep/out --engine local"),
+    Writer("export-kafka", kafka, "export @/store @/out --engine local"),
+    Writer("report", rocketmq, "report @/store @/report.html"),
+    Writer("watch", rocketmq, "watch @/store --once --state @/watch.json"),
+    Writer("watch-kafka", kafka, "watch @/store --once --state @/watch.json"),
     Writer("undo", damaged_rocketmq, "undo @/store --yes", first=("repair @/store --apply --yes",)),
     Writer("undo-kafka", damaged_kafka, "undo @/store --yes", first=("repair @/store --apply --yes",)),
     Writer(

@@ -11,6 +11,7 @@ import orjson
 
 from rmqctl.answer import Row
 from rmqctl.errors import WrongUsage
+from rmqctl.files.new_files import sync_names
 from rmqctl.text import json_bytes, raw
 
 KIND, VERSION = "watch-state", 1
@@ -94,6 +95,7 @@ class Memory:
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(self.path)
+            sync_names([self.path])
         finally:
             beside.unlink(missing_ok=True)
 
