@@ -3,19 +3,19 @@
 What they serve is what the plan says: no sound record is gone that no step names, none is another, none is served that
 was never there, no file of queues or index is taken away, and the log ends where `recover` says.
 
-``python -m tests.interop.test_attacked RELEASE FIRST LAST`` prints what is wrong with these seeds, and counts.
+``python -m tests.interop.test_attacked RELEASE FIRST LAST [more]`` prints what is wrong with these seeds, and counts;
+with ``more`` two or three at once of all kinds.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from click.testing import CliRunner
 
 from commands import cli
 from fixtures import damage, golden
-from fixtures.random_damage import Recipe, possible
+from fixtures.random_damage import Recipe
 from formats.rocketmq.message import TRANSACTION, decode_record
 from rmqctl.opening import open_store
 from rmqctl.release import Release
@@ -38,15 +38,14 @@ from rmqctl.rocketmq.store.locate import open_store_at
 from tests.interop.brokers_helpers import FAMILIES
 from tests.interop.judge import Judge, class_path, has_java, settings_of
 from tests.repair.stores import state_of
-from tests.rocketmq.repair.misdirected_helpers import Found, Misdirector, census
+from tests.rocketmq.repair.attacks_helpers import OTHER, Attacker, Besieger
+from tests.rocketmq.repair.misdirected_helpers import Found, census
 
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
 ]
 ALL = os.environ.get("RMQCTL_INTEROP") == "all"
-OTHER = "5.1.4-crash"
-"""The store of another broker, from which foreign pages, records and files come."""
 MOST_KEYS = 200
 MACHINE_LASTS = 25
 """Brokers leave threads in their virtual machine; it is changed after so many."""
@@ -54,63 +53,6 @@ Place = tuple[str, int, int]
 """Topic, queue and queue offset."""
 Shown = dict[Place, tuple[int, str]]
 """Physical offset and a hash of all bytes of the record."""
-
-
-class Attacker(Misdirector):
-    """Misdirected, exchanged, stale, shifted, foreign and missing pages, records, files and names, one to three at once."""
-
-    @property
-    def all_kinds(self) -> dict[str, Callable[[random.Random], Recipe]]:
-        more = (
-            self.log_swapped, self.log_inserted, self.log_removed, self.log_burst, self.log_zeros, self.log_field, self.log_cut,
-            self.queue_lost, self.queues_exchanged, self.units_exchanged, self.unit_missing, self.unit_doubled, self.queue_zeros,
-            self.queue_cut, self.queue_unit, self.queue_misnamed, self.queue_directory_misnamed, self.index_any,
-            self.index_header, self.index_misnamed, self.index_lost, self.checkpoint, self.config_any, self.topics_lost,
-        )  # fmt: skip
-        return {**self.kinds, **{kind.__name__: kind for kind in more}}
-
-    def attack(self, seed: int) -> tuple[list[str], Recipe]:
-        """Names of the kinds of damage, and what to do; the kinds come in turn, what is beside them is random."""
-        rng, kinds = random.Random(f"attacked {self.name} {seed}"), self.all_kinds
-        names = [list(kinds)[seed // 2 % len(kinds)]]
-        names += rng.choices(list(kinds), k=rng.choice((0, 0, 1, 1, 2)))
-        recipe = [edit for name in names for edit in kinds[name](rng)]
-        return names, possible(recipe, self.root)
-
-    def queue_misnamed(self, rng: random.Random) -> Recipe:
-        """A queue file under the name of another place, or of none."""
-        file = Path(self._used(rng)[0])
-        name = rng.choice((f"{int(file.name) + self.queue_size * rng.choice((1, 3)):020d}", f"{file.name}.bak", "7"))
-        return self._renamed(str(file), str(file.with_name(name)))
-
-    def queue_directory_misnamed(self, rng: random.Random) -> Recipe:
-        """All files of a queue in the directory of another number, or of another topic."""
-        directory = Path(self._used(rng)[0]).parent
-        to = rng.choice((directory.with_name("9"), directory.parent.with_name("Elsewhere") / directory.name))
-        files = [file for file in self.queues if Path(file).parent == directory]
-        moved = [edit for file in files for edit in self._renamed(file, str(to / Path(file).name))]
-        return [*moved, {"op": "rmtree", "path": str(directory)}]
-
-    def index_misnamed(self, rng: random.Random) -> Recipe:
-        file = Path(rng.choice(self.index))
-        name = rng.choice((f"{int(file.name) + rng.choice((-1, 1, 10**6)):017d}", f"{file.name}x"))
-        return self._renamed(str(file), str(file.with_name(name)))
-
-    def index_lost(self, _: random.Random) -> Recipe:
-        return [{"op": "rmtree", "path": "index"}]
-
-    def topics_lost(self, rng: random.Random) -> Recipe:
-        """topics.json and its .bak: gone, or without a byte."""
-        files = [f"config/topics.json{end}" for end in ("", ".bak")]
-        files = [file for file in files if (self.root / file).exists()]
-        if rng.random() < 0.6:
-            return [{"op": "delete", "file": file} for file in files]
-        return [{"op": "truncate", "file": file, "length": 0} for file in files]
-
-    def _renamed(self, file: str, to: str) -> Recipe:
-        if (self.root / to).exists():
-            return []
-        return [{"op": "create", "file": to, "hex": self._content(file).hex()}, {"op": "delete", "file": file}]
 
 
 class Case(NamedTuple):
@@ -271,9 +213,11 @@ def _told(what: str, found: Iterable[Any]) -> list[str]:
     return [f"{what}: {len(some)}, {some[:4]}"] if some else []
 
 
-def judged(release: str, seeds: Iterable[int], room: Path, work: Path) -> tuple[Counter[str], list[str]]:
+def judged(
+    release: str, seeds: Iterable[int], room: Path, work: Path, kind: type[Attacker] = Attacker
+) -> tuple[Counter[str], list[str]]:
     """The counts of some seeds together, and what is not as it should be, under brokers of a release."""
-    damagers = [Attacker(f"{FAMILIES[release]}-{state}", golden.pristine(OTHER)) for state in ("clean", "crash")]
+    damagers = [kind(f"{FAMILIES[release]}-{state}", golden.pristine(OTHER)) for state in ("clean", "crash")]
     classes, counts, wrong = class_path_once(release, work), Counter[str](), list[str]()
     seeds = list(seeds)
     for first in range(0, len(seeds), MACHINE_LASTS):
@@ -315,12 +259,12 @@ def test_a_broker_serves_what_the_plan_says(release: str, tmp_path: Path, compil
     assert counts["refused"] == 0
 
 
-def main(release: str, first: int, last: int) -> None:
+def main(release: str, first: int, last: int, kind: type[Attacker]) -> None:
     """Print what is wrong with some seeds, and the counts."""
     with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as room:
-        counts, wrong = judged(release, range(first, last), Path(room), Path(work))
+        counts, wrong = judged(release, range(first, last), Path(room), Path(work), kind)
         print(release, dict(counts), f"{len(wrong)} wrong", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Besieger if sys.argv[4:] == ["more"] else Attacker)

@@ -38,13 +38,14 @@ from rmqctl.rocketmq.log.record import (
 )
 from rmqctl.rocketmq.repair.damage import SOURCE, Break, Key, LogDamage, LogGap
 from rmqctl.rocketmq.repair.log_repair import LogRepair
-from rmqctl.rocketmq.repair.placeholder import Setting
+from rmqctl.rocketmq.repair.placeholder import Setting, blank
 from rmqctl.rocketmq.repair.queue_references import (
     LIGHT_QUEUE,
     Place,
     QueueReference,
     QueueReferences,
     Range,
+    leads_to,
     messages_of,
     place_of,
     references_into,
@@ -350,7 +351,7 @@ class Whereabouts:
                 continue
             fields = decode_record(one.raw)[0]
             place = place_of(fields)
-            if any(c.place == place for c in self.claims.at(one.home)):
+            if self._is_claimed(place, one):
                 claimed.append(one)
             elif self._is_borne_out(fields, place, one, gap):
                 fits.append((True, one))
@@ -386,9 +387,24 @@ class Whereabouts:
         """
         if not self._is_timely(fields["store_timestamp"], gap, gap.limit) or (gap.is_tail and one.home != gap.begin):
             return False
+        if self._is_led_over(one):
+            return False
         is_queued = fields["sys_flag"] & TRANSACTION not in UNQUEUED
         is_known = is_queued and place[:2] in self.damage.order.runs
         return self._is_due(place, one.home) if is_known else not gap.is_tail
+
+    def _is_claimed(self, place: Place, one: Displaced) -> bool:
+        """Whether the unit of a record leads to where the record says that it belongs.
+
+        The unit must name its size, or another unit lead to what follows the record.
+        """
+        units = [unit for unit in self.claims.at(one.home) if unit.place == place]
+        return any(unit.size in {0, len(one.raw)} for unit in units) or (bool(units) and bool(self.claims.at(one.end)))
+
+    def _is_led_over(self, one: Displaced) -> bool:
+        """Whether units lead to other records where one says that it belongs."""
+        over = self.claims.over(one.home, one.end)
+        return any((unit.physical, unit.end) != (one.home, one.end) for unit in over)
 
     def _going_on(self, others: Mapping[int, Displaced], tail: LogGap) -> Iterator[Displaced]:
         """Yield records without a unit that belong after the end of the log: runs of those that have moved alike.
@@ -455,7 +471,8 @@ class Whereabouts:
         """Yield steps that give up the records between two gaps that are not of here, though they lie where they say.
 
         Such are those of a page of another log at its own place; at the begin of a file there is no gap in front of it.
-        No unit leads to any of them, and units lead all over the room that they and the gaps take, and to what follows.
+        No unit leads to any of them, and units lead all over the room that they and the gaps take, and to what follows;
+        or all of them are older than what is in front, or newer than what follows.
         """
         gaps, last = list[LogGap](), ""
         for gap in (gap for gap in self.without_foreign().gaps if not gap.file.lead):
@@ -464,20 +481,69 @@ class Whereabouts:
             gaps.append(gap)
             last = gap.file.name
         found = [run for run in map(self._between, gaps, gaps[1:]) if run is not None]
+        yield from self._after_the_end(gaps[-1:])
         if not found:
             return
         claims = references_into(self.repair.store, [(one.begin, other.end + 1) for one, other, _ in found])
         for one, other, records in found:
-            units, after = claims.inside(one.begin, other.end), self.log.record(other.end)
-            reach = bool(units) and (units[0].physical == one.begin or units[-1].end == other.end)
-            if not reach or after is None or not _is_led(other.end, after, claims):
+            if any(_is_led(at, raw, claims) for at, raw in records):
                 continue
-            if sum(unit.size for unit in units) <= (other.end - one.begin) // 2:
-                continue
-            if all(_is_covered(at, len(raw), units) and not _is_led(at, raw, claims) for at, raw in records):
+            units = claims.inside(one.begin, other.end)
+            if self._lies_under(units, one, other, claims) and all(
+                _is_covered(at, len(raw), units) for at, raw in records
+            ):
                 led = number_of(len(units), "unit", "lead")
                 why = f"it is of another log: no unit leads to it, and {led} into its place"
-                yield from (self._away(one.finding.kind, at, raw, why) for at, raw in records)
+            elif self._is_of_another_time(one, other, records):
+                why = "it is of another log: no unit leads to it, and all records beside it are of another time"
+            else:
+                continue
+            yield from (self._away(one.finding.kind, at, raw, why) for at, raw in records)
+
+    def _lies_under(self, units: list[QueueReference], one: LogGap, other: LogGap, claims: QueueReferences) -> bool:
+        """Whether units lead all over the room of two gaps and of what lies between, and to the record after."""
+        after = self.log.record(other.end)
+        reach = bool(units) and (units[0].physical == one.begin or units[-1].end == other.end)
+        is_most = sum(unit.size for unit in units) > (other.end - one.begin) // 2
+        return reach and is_most and after is not None and _is_led(other.end, after, claims)
+
+    def _is_of_another_time(self, one: LogGap, other: LogGap, records: list[tuple[int, bytes]]) -> bool:
+        """Whether the store times of all of several records are not between those of the records around both gaps."""
+        low, high = one.setting.store_timestamp, self._time_from(other.end)
+        if one.begin in {one.end, self.log.min_offset} or high is None or low > high:
+            return False
+        times = [decode_record(raw)[0]["store_timestamp"] for _, raw in records]
+        return len(times) > 1 and not any(low <= time <= high for time in times)
+
+    def _after_the_end(self, last: Iterable[LogGap]) -> Iterator[Step]:
+        """Yield steps that give up what follows the last gap of the log, where others have its places in queues.
+
+        No unit leads to any of it, and units lead to other records in half of these places, or more: a page of another
+        log, or what a cut has left.
+        """
+        for gap in last:
+            file_end, end = gap.file.base + gap.file.size, self.damage.end
+            if gap.is_tail or gap.ends_file or not gap.end < end <= min(file_end, gap.end + _NEAR):
+                continue
+            records = list(self._apart(gap.end, end))
+            claims, repeated, queued = references_into(self.repair.store, [(gap.end, end)]), 0, 0
+            if any(_is_led(at, raw, claims) for at, raw in records):
+                continue
+            for at, raw in records:
+                fields = decode_record(raw)[0]
+                if fields["sys_flag"] & TRANSACTION not in UNQUEUED:
+                    queued, repeated = queued + 1, repeated + self._is_taken(place_of(fields), at)
+            if repeated and 2 * repeated >= queued:
+                why = f"it is of another log: no unit leads to it, and others have the places in queues of {repeated}"
+                head = self.log.read(end, len(blank(0)))
+                records += [(end, head)] if magic_of(head) == Magic.BLANK else []
+                yield from (self._away(gap.finding.kind, at, raw, why) for at, raw in records)
+
+    def _is_taken(self, place: Place, physical: int) -> bool:
+        """Whether the unit at a place in a queue leads to another record that says that this is its place."""
+        led = leads_to(self.repair.store, place)
+        fields = self.log.fields(led) if led not in {None, physical} else None
+        return fields is not None and place_of(fields) == place and fields["physical_offset"] == led
 
     @cached_property
     def _doubted(self) -> Ints:
@@ -490,11 +556,15 @@ class Whereabouts:
         begin, end = np.searchsorted(self._doubted, (one.end, other.begin)).tolist()
         if not is_near or other.is_tail or begin == end:
             return None
-        records = list[tuple[int, bytes]]()
-        for at, raw in whole_among(self.log.files, [(one.end, other.begin)]):
-            if not records or at >= records[-1][0] + len(records[-1][1]):  # not what the body of another says
-                records.append((at, raw))
-        return one, other, records
+        return one, other, list(self._apart(one.end, other.begin))
+
+    def _apart(self, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Yield whole records of a range of the log without those that lie in another, as what its body says."""
+        reached = begin
+        for at, raw in whole_among(self.log.files, [(begin, end)]):
+            if at >= reached:
+                yield at, raw
+                reached = at + len(raw)
 
     def giving_way(self, *, doubted: bool) -> Iterator[Step]:
         """Yield steps that give up a record beside each gap that is too small for any: one of the two is not of here.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding
 from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
 from rmqctl.rocketmq.findings.log import (
+    LOG_FILE_LENGTH,
     LOG_FILE_NAME,
     LOG_GAP,
     LOG_MISSING,
@@ -152,7 +154,7 @@ def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
         if one in denied:
             what = "move another broker's file to quarantine"
             why = (
-                f"its records say {one.name}, and where they say that they are in queues, units lead to other messages"
+                f"its records say {one.name}, and no unit leads to one of them, but to others in their place or its own"
             )
         elif one.file.name in places or not (is_named and holds_records(store, one.file.name)):
             what = "move to quarantine"
@@ -165,8 +167,10 @@ def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
 
 
 def _is_denied(store: RocketMQStore, one: Misplaced) -> bool:
-    """Whether units of the queues lead elsewhere from the places of the records of a file, and none leads to it."""
-    others, source = 0, one.file.open()
+    """Whether units lead elsewhere from the places in queues of the records of a file, or into the place whose name it
+    has, and none leads to where its records say.
+    """
+    asked, others, source = 0, 0, one.file.open()
     try:
         for block in scan(source, Extent(one.file.name, one.home)):
             for row in range(min(len(block), _MOST_ASKED)):
@@ -174,12 +178,14 @@ def _is_denied(store: RocketMQStore, one: Misplaced) -> bool:
                 led = leads_to(store, place_of(block.record(row)))
                 if led == physical:
                     return False
-                others += led is not None
+                asked, others = asked + 1, others + (led is not None)
             if others:
                 break
     finally:
         source.close()
-    return others >= _LEAST
+    if others >= _LEAST or asked < _LEAST or one.file.base == STRAY:
+        return others >= _LEAST
+    return len(references_into(store, [(one.file.base, one.file.base + one.file.size)])) >= _LEAST
 
 
 def _renamed(moved: list[Misplaced]) -> Step:
@@ -272,13 +278,14 @@ def foreign_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator
     Args:
         findings: of a verification of the store.
     """
-    breaks = {f.file for f in findings if f.kind in (LOG_STORE_TIME, LOG_QUEUE_OFFSET)}
+    breaks = {f.file for f in findings if f.kind in (LOG_STORE_TIME, LOG_QUEUE_OFFSET, LOG_FILE_LENGTH)}
     files = store.log_files
     beside = {
         file.name for number, file in enumerate(files) for near in files[number : number + 2] if near.name in breaks
     }
-    for file in files:
-        if file.name in beside and not file.lead and (records := _foreign(store, file)):
+    for file, after in zip_longest(files, files[1:]):
+        size = min(file.size, after.base - file.base) if after is not None else file.size
+        if file.name in beside and not file.lead and (records := _foreign(store, file, size)):
             why = (
                 f"no unit of the queues leads to one of {number_of(records, 'record')} of it that were looked at, "
                 "and its store times or queue offsets do not go with the files beside it"
@@ -292,25 +299,32 @@ def foreign_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator
             )
 
 
-def _foreign(store: RocketMQStore, file: StoreFile) -> int:
-    """How many records of a file were looked at that show it to be another broker's; 0 for one of this log."""
-    step = max(file.size // _PARTS, _PART)
-    ranges = [(file.base + at, file.base + min(at + _PART, file.size)) for at in range(0, file.size, step)]
+def _foreign(store: RocketMQStore, file: StoreFile, size: int) -> int:
+    """How many records of a file were looked at that show it to be another broker's; 0 for one of this log.
+
+    Args:
+        size: up to where the next file begins.
+    """
+    step = max(size // _PARTS, _PART)
+    ranges = [(file.base + at, file.base + min(at + _PART, size)) for at in range(0, size, step)]
     claims = references_into(store, ranges)
-    units = {(c.physical, c.place) for c in claims.every() if not c.topic.startswith(LIGHT_QUEUE)}
+    units = {(c.physical, c.size, c.place) for c in claims.every() if not c.topic.startswith(LIGHT_QUEUE)}
     records = {found for begin, end in ranges for found in _records(file, begin, end)}
     if min(len(units), len(records)) < _LEAST or units & {min(records), max(records)}:  # a page of it, not all
         return 0
     return len(records) if len(units & records) <= _MOST_OWN * min(len(units), len(records)) else 0
 
 
-def _records(file: StoreFile, begin: int, end: int) -> Iterator[tuple[int, Place]]:
-    """Records of a part of a file that lie where they say, with their places in queues."""
+def _records(file: StoreFile, begin: int, end: int) -> Iterator[tuple[int, int, Place]]:
+    """Records of a part of a file that lie where they say, with their sizes and their places in queues.
+
+    The places alone may be the same by chance, as those of the first records of two logs are.
+    """
     source = file.open()
     try:
         for block in scan(source, Extent(file.name, file.base, begin - file.base, end - file.base)):
             for row in np.flatnonzero(block["physical_offset"] == block.physical).tolist():
-                yield int(block.physical[row]), place_of(block.record(row))
+                yield int(block.physical[row]), int(block.total_size[row]), place_of(block.record(row))
     finally:
         source.close()
 

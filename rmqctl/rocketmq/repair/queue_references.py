@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,6 +91,7 @@ class QueueReferences:
         for claim in claims:
             self._at.setdefault(claim.physical, []).append(claim)
         self._starts = sorted(self._at)
+        self._longest = max((claim.size for found in self._at.values() for claim in found), default=0)
 
     def __len__(self) -> int:
         """Return records that are claimed."""
@@ -134,6 +136,12 @@ class QueueReferences:
     def at(self, physical: int) -> list[QueueReference]:
         """Claims on the record at an offset; those of light queues last."""
         return sorted(self._at.get(physical, ()), key=lambda c: c.topic.startswith(LIGHT_QUEUE))
+
+    def over(self, begin: int, end: int) -> list[QueueReference]:
+        """Claims on records that have a byte in ``[begin, end)``."""
+        first = bisect_right(self._starts, begin - self._longest)
+        found = self._starts[first : bisect_left(self._starts, end)]
+        return [claim for start in found for claim in self._at[start] if claim.end > begin]
 
     def inside(self, begin: int, end: int) -> list[QueueReference]:
         """One claim for each record that lies in ``[begin, end)``, ascending, none overlapping another."""

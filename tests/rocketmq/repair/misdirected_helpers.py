@@ -94,7 +94,10 @@ def _record(data: bytes, at: int) -> Found | None:
     )
 
 
-def census(store: RocketMQStore, beside: tuple[str, ...] = ()) -> dict[bytes, tuple[Found, list[int]]]:
+Census = dict[bytes, tuple[Found, list[int]]]
+
+
+def census(store: RocketMQStore, beside: tuple[str, ...] = ()) -> Census:
     """Every whole record of the log with the places where it lies; -1 for a file whose name is no offset."""
     found: dict[bytes, tuple[Found, list[int]]] = {}
     names = [(file.name, file.base, file.tree, file.path) for file in store.log_files]
@@ -332,6 +335,9 @@ class Account:
         adopted: whole records of another log that were put where they say they lie.
         sacrificed: whole records of the store before it was damaged that lay where they say, and are given up by name.
         refused: what brokers would refuse or cut, and what the books of the plan say.
+        stranded: those that lay elsewhere, and are given up by name: they could have gone home.
+        foreign: whole records of another log that lie where they say, and that the plan leaves there; nothing may show
+            that they are not of here, so they alone are no fault.
         named, moved, healed, stand_ins: how many.
     """
 
@@ -342,6 +348,8 @@ class Account:
     adopted: list[str] = field(default_factory=list)
     sacrificed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    stranded: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
     named: int = 0
     moved: int = 0
     healed: int = 0
@@ -385,37 +393,66 @@ class Bookkeeper:
 def audited(damager: Misdirector, recipe: Recipe, store: RocketMQStore, repair: Repair) -> Account:
     """Count the whole records of a store before a plan and after it."""
     result = overlaid(store, repair.plan.edits)
-    beside = tuple(sorted(f"commitlog/{entry.name}" for entry in (Path(store.root) / "commitlog").iterdir()))
-    before, after = census(store, beside), census(result)
-    sound = census(open_store_at(str(damager.root)))
+    beside = tuple(
+        sorted(f"{part.name}/{entry.name}" for part in Path(store.root).glob("commitlog*") for entry in part.iterdir())
+    )
     names = [name for step in repair.plan.steps for name in step.gives_up]
     found = Account(recipe)
-    messages = {record.message for record, places in after.values() if record.physical in places}
-    true = {record.message for record, _ in sound.values()}
-    known = {record.message for record, _ in before.values()}
-    for raw, (record, places) in before.items():
+    sides = _Sides(census(open_store_at(str(damager.root))), census(store, beside), census(result))
+    _of_before(sides, names, found)
+    _of_after(sides, found)
+    found.refused = [*refusals(repair, result), *repair.books.problems]
+    return found
+
+
+class _Sides:
+    """Whole records of the sound store, of the damaged one, and of the mended one."""
+
+    def __init__(self, sound: Census, before: Census, after: Census) -> None:
+        self.sound, self.before, self.after = sound, before, after
+        self.messages = {record.message for record, places in after.values() if record.physical in places}
+        self.known = {record.message for record, _ in (*before.values(), *sound.values())}
+        self._true = {record.message for record, _ in sound.values()}
+        self._bodies = {(place, record.body) for record, places in sound.values() for place in places}
+        mended = ((one, places) for raw, (one, places) in after.items() if raw in sound)
+        self.mended = {(place, one.body) for one, places in mended for place in places}
+
+    def is_true(self, record: Found) -> bool:
+        """Whether it is of the sound store, though bytes that no CRC covers may be others."""
+        return record.message in self._true or (record.physical, record.body) in self._bodies
+
+
+def _of_before(sides: _Sides, names: list[str], found: Account) -> None:
+    sound, after = sides.sound, sides.after
+    for raw, (record, places) in sides.before.items():
         was_home = record.physical in places
         is_home = raw in after and record.physical in after[raw][1]
         found.moved += is_home and not was_home
-        if is_home and not was_home and record.message not in true:
+        if is_home and not was_home and not sides.is_true(record):
             found.adopted.append(_told(record, places))
-        if raw not in after and not (raw not in sound and record.message in messages):
+        is_mended = record.message in sides.messages or (places[0], record.body) in sides.mended
+        if raw not in after and not (raw not in sound and is_mended):
             if record.is_named(names):
                 found.named += 1
-                found.sacrificed += [_told(record, places)] if was_home and raw in sound else []
+                own = [_told(record, places)] if raw in sound else []
+                (found.sacrificed if was_home else found.stranded).extend(own)
             elif not record.stands_in:
                 found.lost.append(_told(record, places))
         elif raw in after and was_home and not is_home:
             found.changed.append(_told(record, places))
-    for raw, (record, places) in after.items():
-        if raw not in before:
-            is_true = raw in sound and record.physical in places
-            found.healed += is_true
-            found.stand_ins += record.stands_in
-            if not (is_true or record.stands_in or record.message in known):
-                found.invented.append(_told(record, places))
-    found.refused = [*refusals(repair, result), *repair.books.problems]
-    return found
+
+
+def _of_after(sides: _Sides, found: Account) -> None:
+    for raw, (record, places) in sides.after.items():
+        is_foreign = record.physical in places and not record.stands_in and not sides.is_true(record)
+        if raw in sides.before:
+            found.foreign += [_told(record, places)] if is_foreign else []
+            continue
+        is_healed = raw in sides.sound and record.physical in places
+        found.healed += is_healed
+        found.stand_ins += record.stands_in
+        if not (is_healed or record.stands_in or record.message in sides.known):
+            found.invented.append(_told(record, places))
 
 
 def _told(record: Found, places: list[int]) -> str:

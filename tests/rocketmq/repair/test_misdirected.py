@@ -15,9 +15,11 @@ from click.testing import CliRunner
 from commands import cli
 from fixtures import damage, golden
 from formats.rocketmq.message import decode_record
+from rmqctl.release import Release
 from rmqctl.repair.edits import Overwrite
 from rmqctl.repair.execute import apply, undo
 from rmqctl.rocketmq.log.record import LogReader
+from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, overlaid, plan_repair
 from rmqctl.rocketmq.salvage.salvage import SalvageOptions, salvage
 from rmqctl.rocketmq.store.files import RocketMQStore
@@ -505,6 +507,34 @@ def test_records_of_a_lost_file_that_lie_in_another_come_home(store: str, number
     assert set(patient.gone(found)) == over | rest
     assert len(here) >= 10
     assert not any(one.is_named([name for step in repair.plan.steps for name in step.gives_up]) for one in here)
+
+
+@pytest.mark.parametrize("keeps_blank", [True, False])
+def test_a_page_of_another_log_after_the_end_does_not_become_the_end(keeps_blank: bool, tmp_path: Path) -> None:
+    """Its records say that they lie where they lie, but no unit leads there, and one says a place that another has."""
+    patient = Patient(golden.unpack("5.5.0-clean", tmp_path), tmp_path)
+    other = (golden.pristine("5.1.4-crash") / "commitlog" / f"{3 * SIZE:020d}").read_bytes()
+    at, blank_at = 130_000, other.index(BLANK) - 4
+    patient.put(3 * SIZE + at, other[at : None if keeps_blank else blank_at])
+    repair, after, found = patient.plan()
+    assert set(found) == set(patient.sound)
+    names = [name.rpartition(" #")[0] for step in repair.plan.steps for name in step.gives_up]
+    assert names == ["LabOrders/2@89 at 523373", "LabOrders/3@89 at 523706"]
+    assert (repair.books.problems, repair.books.given_up, repair.books.loses) == ([], 2, 2)
+    assert recover(after, Release(5, 5, 0)).end == max(
+        one.physical + len(raw) for raw, (one, _) in patient.sound.items()
+    )
+
+
+@pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/LabLog", "timerlog"])
+def test_the_last_records_of_a_log_stay_after_a_gap(lost: str, tmp_path: Path) -> None:
+    """Whatever units are lost: no other record has their places in queues."""
+    patient = Patient(golden.unpack("5.5.0-clean", tmp_path), tmp_path)
+    places = sorted(one.physical for one, _ in patient.sound.values())
+    patient.put(places[-8], bytes(places[-3] - places[-8]))
+    shutil.rmtree(tmp_path / "5.5.0-clean" / lost)
+    _, _, found = patient.plan()
+    assert [one.physical for one in patient.gone(found)] == places[-8:-3]
 
 
 @pytest.mark.parametrize("is_due", [True, False])

@@ -1,0 +1,90 @@
+"""Two and three kinds of damage at once, on stores of every kind; each case here was lost, adopted or refused once."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from fixtures import golden
+from fixtures.random_damage import Recipe
+from tests.rocketmq.repair.attacks_helpers import OTHER, Besieger, besieged
+from tests.rocketmq.repair.judged import seeds
+from tests.rocketmq.repair.misdirected_helpers import Account
+
+PAGE = 4096
+
+
+def file_of(name: str, number: int) -> bytes:
+    """A file of the log of a golden store."""
+    return sorted((golden.pristine(name) / "commitlog").iterdir())[number].read_bytes()
+
+
+def put(number: int, size: int, at: int, data: bytes) -> Recipe:
+    return [{"op": "write", "file": f"commitlog/{number * size:020d}", "offset": at, "hex": data.hex()}]
+
+
+def whole_file(number: int, size: int, data: bytes) -> Recipe:
+    return [{"op": "create", "file": f"commitlog/{number * size:020d}", "hex": data.hex()}]
+
+
+def accounted(name: str, recipe: Recipe, room: Path) -> Account:
+    """What a plan makes of a damage; nothing is wrong with it."""
+    found = besieged(Besieger(name), recipe, room)
+    assert (found.lost, found.changed, found.invented, found.adopted, found.refused) == ([], [], [], [], [])
+    return found
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_another_brokers_file_with_one_place_in_common_is_told_from_ones_own(number: int, tmp_path: Path) -> None:
+    """Two logs begin with a record of the same place, topic and queue where the same was sent first."""
+    found = accounted("5.3.3-clean", whole_file(number, 131072, file_of(OTHER, number)), tmp_path)
+    assert (found.foreign, found.named > 290) == ([], True)
+
+
+@pytest.mark.parametrize(("name", "number"), [("5.5.0-rdbcqmix-clean", 2), ("5.5.0-rdbmsg-clean", 4)])
+def test_another_brokers_file_is_not_put_after_the_end_though_its_records_say_so(
+    name: str, number: int, tmp_path: Path
+) -> None:
+    """Units lead into the place whose name it has, and none to where it would go."""
+    found = accounted(name, whole_file(1, 65536, file_of(OTHER, number)), tmp_path)
+    assert (found.foreign, found.moved) == ([], 0)
+
+
+def test_another_brokers_file_of_another_length_has_no_unit(tmp_path: Path) -> None:
+    shorter = file_of("5.5.0-rdblite-clean", 0)[57446 : 57446 + 259]  # so no store time breaks beside it
+    recipe = [*whole_file(0, 65536, file_of(OTHER, 0)), *put(0, 65536, 37773, shorter)]
+    assert accounted("5.5.0-rdblite-clean", recipe, tmp_path).foreign == []
+
+
+def test_records_of_another_time_between_two_gaps_are_not_of_here(tmp_path: Path) -> None:
+    """No unit says it: the queues of a broker that was killed are empty. What was destroyed gets its placeholders."""
+    data = file_of(OTHER, 0)[61440 : 61440 + PAGE]
+    found = accounted("5.5.0-rocksdb-crash", put(0, 65536, 61440, data), tmp_path)
+    assert (found.foreign, found.sacrificed, found.named, found.stand_ins) == ([], [], 9, 21)
+
+
+def test_what_is_given_up_as_of_another_log_is_not_put_back(tmp_path: Path) -> None:
+    """Units lead to other records all over the place that it says, so it belongs there no more than where it lay."""
+    lost = bytes(16384)
+    astray = file_of("5.5.0-rocksdb-clean", 1)[24576 : 24576 + PAGE]
+    recipe = [*whole_file(1, 65536, file_of(OTHER, 0)), *put(0, 65536, 0, lost), *put(0, 65536, 24576, astray)]
+    found = accounted("5.5.0-rocksdb-clean", recipe, tmp_path)
+    assert (found.foreign, found.sacrificed, found.moved) == ([], [], 21)
+
+
+@pytest.mark.parametrize("kind", ["write_astray", "head_bit", "queues_swapped", "files_swapped", "config_foreign"])
+@pytest.mark.parametrize("name", ["4.9.8-crash", "5.5.0-clean"])
+def test_kinds(name: str, kind: str, tmp_path: Path) -> None:
+    damager = Besieger(name)
+    assert accounted(name, damager.siege_kinds[kind](random.Random(3)), tmp_path).foreign == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*golden.NAMES, *golden.OLD_STORES, *golden.DATABASE_STORES])
+def test_random_attacks(name: str, tmp_path: Path) -> None:
+    """``RMQCTL_SEEDS`` says which."""
+    damager = Besieger(name)
+    for seed in seeds("760000-760012"):
+        accounted(name, damager.attack(seed)[1], tmp_path)
