@@ -89,6 +89,7 @@ class LogLedger:
         self._stale = [(f.file, f.offset) for f in found if f.kind is LOG_STALE_TAIL]
         self._logs: dict[int, LogReader] = {}
         self._torn: dict[tuple[int, str], tuple[Stretches | None, list[int]]] = {}
+        self._without_body = set[bytes]()
 
     # --- records ------------------------------------------------------------------------------------------
 
@@ -112,8 +113,10 @@ class LogLedger:
                     continue
                 record = _record(found.raw, file, found.at, base)
                 end = max(end, record.end)
-                if record.is_at_home or body_size_of(found.raw, _variant(found.raw)):  # lengths alone prove no place
+                if record.is_at_home or body_size_of(found.raw, _variant(found.raw)):
                     yield record
+                elif tree is self._before:  # lengths alone prove no place; but these bytes may go where they say
+                    self._without_body.add(record.identity)
 
     def at_home(self, tree: Tree, record: WholeRecord) -> bool:
         return any(_digest(raw) == record.identity for raw in self._at(self.stores[id(tree)], record.home, record.size))
@@ -148,6 +151,8 @@ class LogLedger:
         for replica in self.replicas:
             if any(raw == now for raw in self._at(replica, record.home, record.size)):
                 return f"{replica.root} has it"
+        if record.identity in self._without_body:
+            return "the same bytes lay elsewhere, and say that they belong here"
         source = self._open(before, origin) if origin else None
         if source is None or not now:
             return ""

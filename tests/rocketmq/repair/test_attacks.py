@@ -74,6 +74,13 @@ def test_what_is_given_up_as_of_another_log_is_not_put_back(tmp_path: Path) -> N
     assert (found.foreign, found.sacrificed, found.moved) == ([], [], 21)
 
 
+def test_records_without_a_body_that_go_home_with_those_beside_them_are_accounted_for(tmp_path: Path) -> None:
+    """Those that 3.x writes where a transaction ends; nothing but their lengths proves them."""
+    data = file_of("3.2.6-crash", 3)
+    found = accounted("3.2.6-crash", whole_file(3, len(data), (b"\xff" * 512 + data)[: len(data)]), tmp_path)
+    assert (found.named, found.moved) == (0, 73)
+
+
 @pytest.mark.parametrize("kind", ["write_astray", "head_bit", "queues_swapped", "files_swapped", "config_foreign"])
 @pytest.mark.parametrize("name", ["4.9.8-crash", "5.5.0-clean"])
 def test_kinds(name: str, kind: str, tmp_path: Path) -> None:
