@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +128,11 @@ def _made_again(store: RocketMQStore, finding: Finding, last_time: int) -> Step:
     return Step(finding.kind.id, finding.file, "make the file anew", why, tuple(replaced(store, finding.file, content)))
 
 
-def _topics(store: RocketMQStore) -> dict[str, dict[str, Any]]:
+def _topics(store: RocketMQStore, made: Iterable[Key]) -> dict[str, dict[str, Any]]:
     """Settings of the topics that have queues, but for those that brokers make themselves."""
     most: dict[str, int] = {}
     batch = {q.topic for q in store.queues(BATCH_QUEUES)}
-    for topic, queue_id in _queues(store):
+    for topic, queue_id in chain(_queues(store), made):
         if not is_made_at_start(topic):
             most[topic] = max(most.get(topic, 0), queue_id + 1)
     return {topic: topic_settings(topic, count, batch=topic in batch) for topic, count in sorted(most.items())}
@@ -146,18 +147,19 @@ def _queues(store: RocketMQStore) -> Iterator[Key]:
             yield from database.queues()
 
 
-def topic_steps(store: RocketMQStore, lost: Collection[str] = ()) -> Iterator[Step]:
+def topic_steps(store: RocketMQStore, lost: Collection[str] = (), made: Iterable[Key] = ()) -> Iterator[Step]:
     """topics.json with the topics that have queues, each with the kind that its directories hold.
 
     A broker serves no topic that it does not know, and one of 5.x starts with no other kind.
 
     Args:
         lost: topics that have queues and are not known; where there is no topics.json that are all.
+        made: queues that a start makes from the log.
     """
     found = read_config(store, Path(TOPICS).name)
     document = found.document if isinstance(found.document, dict) else {}
     entries, changed = dict(table(document, "topicConfigTable")), list[str]()
-    for topic, right in _topics(store).items():
+    for topic, right in _topics(store, made).items():
         own = entries.get(topic)
         if queue_type(own) != queue_type(right):
             attributes = own.get("attributes") if isinstance(own, dict) else None

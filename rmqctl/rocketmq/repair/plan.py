@@ -347,7 +347,8 @@ class _Planner(Planner[RocketMQStore]):
             return ""
         before = list(self.steps)
         self.steps = [step for step in before if step.file != TOPICS]
-        if self.take(topic_steps(self.store)):
+        made = [(topic, queue_id) for topic, queue_id, _, _ in first.ranges() if topic in first.unknown_topics]
+        if self.take(topic_steps(self.store, first.unknown_topics, made)):
             again = self._replayed().harm(RESULT)
             if again != refusal:
                 return again

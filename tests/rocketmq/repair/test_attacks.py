@@ -81,6 +81,11 @@ def test_records_without_a_body_that_go_home_with_those_beside_them_are_accounte
     assert (found.named, found.moved) == (0, 73)
 
 
+def test_topics_that_a_start_makes_from_the_log_get_into_the_configuration(tmp_path: Path) -> None:
+    """The broker was killed before its database of queues had a row, and its configuration is gone."""
+    accounted("5.5.0-rdbincr-crash", [{"op": "rmtree", "path": "config"}], tmp_path)
+
+
 @pytest.mark.parametrize("kind", ["write_astray", "head_bit", "queues_swapped", "files_swapped", "config_foreign"])
 @pytest.mark.parametrize("name", ["4.9.8-crash", "5.5.0-clean"])
 def test_kinds(name: str, kind: str, tmp_path: Path) -> None:
