@@ -35,6 +35,7 @@ from rmqctl.rocketmq.findings.log import (
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, signed
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogBlock, LogState, walk_file
+from rmqctl.rocketmq.log.record import LogReader, physical_of
 from rmqctl.rocketmq.repair.placeholder import Setting
 from rmqctl.rocketmq.repair.queue_references import QueueReference, Range
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
@@ -530,7 +531,19 @@ def _joined(store: RocketMQStore, sights: Iterable[Sight], log: LogJoin, missing
     begin = store.log_files[0].base if store.log_files else 0
     found.doubtful, found.beside = holes.doubtful(begin), holes.beside()
     found.gaps, found.order = _merged(found.gaps), holes
+    _without_front(store, found.gaps)
     return found
+
+
+def _without_front(store: RocketMQStore, gaps: list[LogGap]) -> None:
+    """Give gaps that no record lies in front of the setting of the next record that lies where it says."""
+    gaps = [gap for gap in gaps if not gap.setting.store_timestamp]
+    with LogReader(store.log_files if gaps else []) as log:
+        for gap in gaps:
+            places = (gap.end, *(file.base for file in log.files if file.base > gap.end))
+            found = ((at, raw) for at in places if (raw := log.record(at)) is not None)
+            record = next((raw for at, raw in found if physical_of(raw) == at), None)
+            gap.setting = setting_of(record) if record is not None else gap.setting
 
 
 def _merged(gaps: list[LogGap]) -> list[LogGap]:

@@ -54,7 +54,12 @@ from rmqctl.rocketmq.repair.gaps import GapMender
 from rmqctl.rocketmq.repair.log_files import foreign_steps, misplaced_steps, missing_steps, shifted_steps
 from rmqctl.rocketmq.repair.log_repair import BodyDamage, LogRepair, Replica, left
 from rmqctl.rocketmq.repair.placeholder import blank
-from rmqctl.rocketmq.repair.queue_files import empty_queue_file_steps, expired_steps, misnamed_queue_steps
+from rmqctl.rocketmq.repair.queue_files import (
+    empty_queue_file_steps,
+    expired_steps,
+    misnamed_file_steps,
+    misnamed_queue_steps,
+)
 from rmqctl.rocketmq.repair.queue_references import references_into
 from rmqctl.rocketmq.repair.records import RecordMender, neutralize_step
 from rmqctl.rocketmq.state.config import PATH as CHECKPOINT
@@ -380,6 +385,7 @@ class _Planner(Planner[RocketMQStore]):
             self.take(shifted_steps(self.store, self.room))
         self.take(foreign_steps(self.store, found))
         self.take(misnamed_queue_steps(self.below, found, self.below.log_files))
+        self.take(misnamed_file_steps(self.below, found, self.store.log_files))
         self.take(stray_steps(self.store, geometry))
         self.take(missing_steps(self.store, geometry, replica))
         known, moved = set(self.left), set[int]()

@@ -20,8 +20,11 @@ from rmqctl.rocketmq.findings.log import (
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of
 from rmqctl.rocketmq.repair.log_files import path_of
+from rmqctl.rocketmq.repair.placeholder import is_stand_in
+from rmqctl.rocketmq.repair.queue_references import place_of
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
+    OFFSET_DIGITS,
     QUEUES,
     QueueFiles,
     RocketMQStore,
@@ -29,7 +32,10 @@ from rmqctl.rocketmq.store.files import (
 )
 from rmqctl.text import number_of
 
-# --- directories of queues under a wrong name get their right one -----------------------------------
+# --- directories of queues, and queue files, under a wrong name get their right one -------------------
+
+_MOST_ASKED = 64
+"""Units of a file whose records are looked at."""
 
 
 def misnamed_queue_steps(
@@ -68,6 +74,54 @@ def misnamed_queue_steps(
         what = f"give it its right name: {', '.join(names)}"
         why = "the records that its units lead to name their topic and queue"
         yield Step(QUEUE_DIRECTORY.id, named[0], what, why, (*away, *back))
+
+
+def misnamed_file_steps(
+    store: RocketMQStore, findings: Iterable[Finding], log_files: list[StoreFile]
+) -> Iterator[Step]:
+    """One step for all queue files under the name of another place in their queue, if no file has the right one.
+
+    Without it the units for destroyed records would say the wrong places, and the placeholders for these, too.
+
+    Args:
+        store: as it is on the disk.
+        findings: of a verification.
+        log_files: of the log as earlier steps leave it.
+    """
+    suspects = {finding.file: finding.kind.id for finding in findings if finding.kind.id.startswith("queue.")}
+    if store.is_rocksdb or not suspects:
+        return
+    moved = list[tuple[StoreFile, str]]()
+    with LogReader(log_files) as log:
+        for queue in queues_of(store.queues(QUEUES), UNIT):
+            for file in (file for file in queue.files if file.name in suspects):
+                base = file.base - _units_off(queue, file, log) * UNIT.itemsize
+                name = f"{file.name.rpartition('/')[0]}/{base:0{OFFSET_DIGITS}d}"
+                if base != file.base and base >= 0 and base % file.size == 0 and store.tree.stat(name) is None:
+                    moved.append((file, name))
+    if moved:
+        paths = [(path_of(file), name) for file, name in moved]
+        back = [e for at, name in paths for e in (Create(name, source=at), SetTimes(name, at.stat().st_mtime_ns))]
+        names = ", ".join(f"{file.name} as {name.rpartition('/')[2]}" for file, name in moved)
+        why = "the records that its units lead to say so, and no other file has that place"
+        away = [Quarantine(file.name) for file, _ in moved]
+        first = moved[0][0].name
+        yield Step(suspects[first], first, f"give it its right name: {names}", why, (*away, *back))
+
+
+def _units_off(queue: Queue, file: StoreFile, log: LogReader) -> int:
+    """How many places too far on the units of a file are by its name; 0 where they are not.
+
+    All whole records of the queue to which its first ones lead must say the same.
+    """
+    found = set[int]()
+    for first, units in queue.chunks(file):
+        for row in np.flatnonzero(queue.valid(units) & ~is_pre_blank(units))[:_MOST_ASKED].tolist():
+            fields = log.fields(int(units["physical_offset"][row]))
+            if fields is not None and place_of(fields)[:2] == queue.key and not is_stand_in(fields):
+                found.add(file.base // UNIT.itemsize + first + row - fields["queue_offset"])
+        break
+    return found.pop() if len(found) == 1 else 0
 
 
 def _with_topics(store: RocketMQStore, queues: list[str]) -> list[str]:

@@ -39,8 +39,15 @@ from rmqctl.rocketmq.repair.heal import (
     with_store_time,
 )
 from rmqctl.rocketmq.repair.log_repair import BodyDamage, LogRepair, left
-from rmqctl.rocketmq.repair.placeholder import bodiless, placeholder
-from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, QueueReference, leads_to, place_of, references_into
+from rmqctl.rocketmq.repair.placeholder import bodiless, is_stand_in, placeholder
+from rmqctl.rocketmq.repair.queue_references import (
+    LIGHT_QUEUE,
+    Place,
+    QueueReference,
+    leads_to,
+    place_of,
+    references_into,
+)
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.text import instant
 
@@ -154,9 +161,16 @@ class RecordMender:
         damage, place, stated = self.repair.damage, own[0].place, place_of(decode_record(raw)[0])
         if place == stated:
             return own[0]
-        is_due = place in damage.beside or own[0].queue_offset == 0
+        is_due = own[0].queue_offset == 0 or (place in damage.beside and not self._is_beside_stand_ins(place))
         proves = physical in damage.doubtful and is_due and (not own[0].batch or own[0].queue_offset == stated[2])
         return own[0] if proves else None
+
+    def _is_beside_stand_ins(self, place: Place) -> bool:
+        """Whether only stand-ins are beside a place in a queue: they prove no more than units, from which they come."""
+        topic, queue_id, offset = place
+        led = (leads_to(self.repair.store, (topic, queue_id, near)) for near in (offset - 1, offset + 1))
+        found = [fields for at in led if at is not None and (fields := self.repair.log.fields(at)) is not None]
+        return bool(found) and all(map(is_stand_in, found))
 
     def _record(self, physical: int, findings: list[Finding], moved: QueueReference | None) -> Iterator[Step]:
         raw, file = self.repair.log.record(physical), self.repair.log.file_of(physical)

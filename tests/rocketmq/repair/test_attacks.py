@@ -9,6 +9,9 @@ import pytest
 
 from fixtures import golden
 from fixtures.random_damage import Recipe
+from rmqctl.rocketmq.log.record import LogReader
+from rmqctl.rocketmq.repair.plan import RepairOptions, overlaid, plan_repair
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.repair.attacks_helpers import OTHER, Besieger, besieged
 from tests.rocketmq.repair.judged import seeds
 from tests.rocketmq.repair.misdirected_helpers import Account
@@ -84,6 +87,41 @@ def test_records_without_a_body_that_go_home_with_those_beside_them_are_accounte
 def test_topics_that_a_start_makes_from_the_log_get_into_the_configuration(tmp_path: Path) -> None:
     """The broker was killed before its database of queues had a row, and its configuration is gone."""
     accounted("5.5.0-rdbincr-crash", [{"op": "rmtree", "path": "config"}], tmp_path)
+
+
+def renamed(name: str, file: str, to: str) -> Recipe:
+    content = (golden.pristine(name) / file).read_bytes().hex()
+    return [{"op": "create", "file": to, "hex": content}, {"op": "delete", "file": file}]
+
+
+def test_a_queue_file_under_the_name_of_another_place_gets_its_right_one(tmp_path: Path) -> None:
+    queue = "consumequeue/LabLog/1"
+    root = golden.unpack("4.9.8-clean", tmp_path)
+    (root / queue / f"{0:020d}").rename(root / queue / f"{6000:020d}")
+    plan = plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path).plan
+    what = f"give it its right name: {queue}/{6000:020d} as {0:020d}"
+    assert [(step.id, step.what) for step in plan.steps] == [("queue.stale-tail", what)]
+
+
+def test_a_record_keeps_its_place_in_a_queue_whose_file_says_another(tmp_path: Path) -> None:
+    """The one in front of it is destroyed, so only the unit of a misnamed file says where that was."""
+    queue = "consumequeue/SCHEDULE_TOPIC_XXXX/6"
+    recipe = [
+        {"op": "truncate", "file": f"commitlog/{0:020d}", "length": 0},
+        *renamed("3.2.6-clean", f"{queue}/{0:020d}", f"{queue}/{1200:020d}"),
+        *put(1, 32768, 21105, file_of("3.2.6-clean", 2)[66435 - 65536 :][:370]),
+    ]  # fmt: skip
+    assert accounted("3.2.6-clean", recipe, tmp_path).stranded == []
+
+
+def test_placeholders_in_front_of_all_other_records_have_the_store_time_of_the_next(tmp_path: Path) -> None:
+    root = golden.unpack("4.9.8-clean", tmp_path)
+    (root / "commitlog" / f"{0:020d}").write_bytes(bytes(131072))
+    store = open_store_at(str(root))
+    repair = plan_repair(store, RepairOptions(), tmp_path)
+    assert {step.id for step in (*repair.plan.steps, *repair.left)}.isdisjoint({"log.store-time"})
+    with LogReader(overlaid(store, repair.plan.edits).log_files) as log:
+        assert log.store_timestamp(0) == log.store_timestamp(131072) != 0
 
 
 @pytest.mark.parametrize("kind", ["write_astray", "head_bit", "queues_swapped", "files_swapped", "config_foreign"])
