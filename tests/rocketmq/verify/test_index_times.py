@@ -20,6 +20,7 @@ from rmqctl.rocketmq.verify import index
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from rmqctl.rocketmq.verify.index_file import FileTimes, WrongRun, compare_times
+from tests.rocketmq.log_files import log_of, record
 
 BEGIN, END, COUNT = 0, 8, 36
 STORES = ["4.5.2-clean", "4.9.8-crash", "5.5.0-clean"]
@@ -171,3 +172,21 @@ def test_entries_into_a_damaged_range_are_its_own(physical: int, named: bool, ro
     assert [(f.kind.id, f.offset, f.size, f.physical_offset) for f in found] == (
         [("index.entry-mismatch", 60, 20, physical)] if named else []
     )
+
+
+def test_a_file_made_for_messages_without_a_key_is_sound(tmp_path: Path) -> None:
+    """Brokers make it at the first message, and write into it at the first key."""
+    messages = [record(queue_offset=number, properties=b"") for number in range(3)]
+    log = log_of(messages)
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(log.ljust(4096, b"\0"))
+    units = b"".join(struct.pack(">qiq", at * len(log) // 3, len(log) // 3, 0) for at in range(3))
+    queue = tmp_path / "consumequeue" / "TopicTest" / "1"
+    queue.mkdir(parents=True)
+    (queue / f"{0:020d}").write_bytes(units.ljust(400, b"\0"))
+    (tmp_path / "index").mkdir()
+    file = tmp_path / "index" / "20231114221320124"
+    file.write_bytes(struct.pack(">4q2i", 0, 0, 0, 0, 0, 1).ljust(40 + 4 * 100 + 20 * 100, b"\0"))
+    assert {finding.kind.id for finding in loud(tmp_path)} == {"checkpoint.missing"}
+    put(file, COUNT, ">i", 2)
+    assert "index.chain" in {finding.kind.id for finding in loud(tmp_path)}
