@@ -158,6 +158,20 @@ def test_nothing_is_mended_in_a_sound_store(
         assert started.exit_code == 0
 
 
+def test_the_log_of_a_group_goes_on_from_the_one_that_the_settings_name(
+    tmp_path: Path, rare: Callable[[str], Path], rmqctl: Callable[..., Any]
+) -> None:
+    """A member of a DLedger group keeps the log of before beside that of the group."""
+    root, conf = rare("dledger"), tmp_path / "broker.conf"
+    (root / "commitlog").mkdir()
+    conf.write_text(f"storePathCommitLog={root / 'commitlog'}\nenableDLegerCommitLog=true\n", "utf-8")
+    found = json.loads(rmqctl("verify", root, "--broker-conf", conf, "-o", "json").stdout)
+    assert ([f["id"] for f in found["findings"] if f["severity"] != "note"], found["summary"]["messages"]) == ([], 60)
+    assert rmqctl("repair", root, "--broker-conf", conf).stdout == "nothing is wrong\n"
+    shutil.rmtree(root / "dledger-n0")
+    assert rmqctl("recover", root, "--broker-conf", conf).exit_code == 13
+
+
 def test_a_damaged_dledger_log_is_mended(rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:
     root = rare("dledger")
     file = root / "dledger-n0/data" / f"{0:020d}"

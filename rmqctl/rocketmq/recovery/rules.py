@@ -178,8 +178,8 @@ Key = tuple[str, str, int]
 
 
 def has_dledger_log(store: RocketMQStore) -> bool:
-    """Whether the log is one of DLedger, whose start is not replayed."""
-    return any(file.lead for file in store.log_files)
+    """Whether the log is one of DLedger, or goes on in one when the broker starts: such a start is not replayed."""
+    return any(file.lead for file in store.log_files) or flag(store.settings, "enableDLegerCommitLog", default=False)
 
 
 class LoadFailure(Exception):

@@ -26,7 +26,7 @@ from rmqctl.rocketmq.store.files import (
     RocketMQStore,
     is_offset,
 )
-from rmqctl.rocketmq.store.geometry import read_broker_conf
+from rmqctl.rocketmq.store.geometry import flag, read_broker_conf
 from rmqctl.store import LoneFile
 
 MARKS = (COMMIT_LOG, QUEUES, BATCH_QUEUES, INDEX, "checkpoint", "abort", "timerlog", "timerwheel", "compaction")
@@ -84,7 +84,9 @@ def _log_trees(tree: Tree, settings: Mapping[str, str]) -> list[tuple[str, Tree]
     """Return the directories of the commit log: from the settings if those are there, else inside the root."""
     configured = _configured_logs(settings)
     if configured:
-        return [(_shown(tree, log), log) for log in configured]
+        has_group = flag(settings, "enableDLegerCommitLog", default=False)
+        beside = [(name, tree.child(name)) for name in (_dledger_logs(tree) if has_group else ())]
+        return [*((_shown(tree, log), log) for log in configured), *beside]
     names = [e.name for e in tree.entries("", sizes=False) if e.is_directory and e.name.startswith(COMMIT_LOG)]
     found = [n for n in names if n == COMMIT_LOG or _is_log_directory(tree, n)]
     found += _dledger_logs(tree)
