@@ -114,7 +114,8 @@ public final class KeepStores {
                 new ProcessBuilder("cp", "-a", "--sparse=always", root + "/.", to.toString()).inheritIO().start().waitFor();
             }
             String said = MixAll.properties2String(MixAll.object2Properties(config));
-            Files.writeString(KEEP.resolve(number + "/broker.conf"), said.replace(root, to.toString()));
+            said = said.replace(root, to.toString()).replace(config.getStorePathRootDir(), to.toString());
+            Files.writeString(KEEP.resolve(number + "/broker.conf"), said);
         } catch (IOException | InterruptedException error) {
             error.printStackTrace();
         }
