@@ -153,9 +153,7 @@ def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
         is_named = one.file.base != STRAY and one.file.base % one.file.size == one.home % one.file.size
         if one in denied:
             what = "move another broker's file to quarantine"
-            why = (
-                f"its records say {one.name}, and no unit leads to one of them, but to others in their place or its own"
-            )
+            why = f"its records say {one.name}, but no unit leads to one, and other units or its times deny it"
         elif one.file.name in places or not (is_named and holds_records(store, one.file.name)):
             what = "move to quarantine"
             why = f"its {number_of(one.records, 'record', 'say')} that {one.name} is their file, which is there"
@@ -168,9 +166,9 @@ def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
 
 def _is_denied(store: RocketMQStore, one: Misplaced) -> bool:
     """Whether units lead elsewhere from the places in queues of the records of a file, or into the place whose name it
-    has, and none leads to where its records say.
+    has, and none leads to where its records say; or all of these are older than the file that would be in front.
     """
-    asked, others, source = 0, 0, one.file.open()
+    asked, others, source, times = 0, 0, one.file.open(), list[int]()
     try:
         for block in scan(source, Extent(one.file.name, one.home)):
             for row in range(min(len(block), _MOST_ASKED)):
@@ -179,12 +177,18 @@ def _is_denied(store: RocketMQStore, one: Misplaced) -> bool:
                 if led == physical:
                     return False
                 asked, others = asked + 1, others + (led is not None)
+                times.append(int(block["store_timestamp"][row]))
             if others:
                 break
     finally:
         source.close()
     if others >= _LEAST or asked < _LEAST or one.file.base == STRAY:
         return others >= _LEAST
+    front = [file for file in store.log_files if file.base < one.home and file.name != one.file.name]
+    with LogReader(front[-1:]) as log:
+        before = log.store_timestamp(front[-1].base) if front else None
+    if before is not None and max(times) < before:
+        return True
     return len(references_into(store, [(one.file.base, one.file.base + one.file.size)])) >= _LEAST
 
 

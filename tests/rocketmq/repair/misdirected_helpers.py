@@ -414,7 +414,7 @@ class _Sides:
         self.known = {record.message for record, _ in (*before.values(), *sound.values())}
         self._true = {record.message for record, _ in sound.values()}
         self._bodies = {(place, record.body) for record, places in sound.values() for place in places}
-        mended = ((one, places) for raw, (one, places) in after.items() if raw in sound)
+        mended = ((one, places) for one, places in after.values() if self.is_true(one))
         self.mended = {(place, one.body) for one, places in mended for place in places}
 
     def is_true(self, record: Found) -> bool:

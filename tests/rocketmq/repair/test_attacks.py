@@ -55,6 +55,13 @@ def test_another_brokers_file_is_not_put_after_the_end_though_its_records_say_so
     assert (found.foreign, found.moved) == ([], 0)
 
 
+def test_another_brokers_file_is_not_put_after_newer_records(tmp_path: Path) -> None:
+    """No unit says it where the database of queues is lost."""
+    recipe = [*whole_file(1, 65536, file_of(OTHER, 2)), {"op": "rmtree", "path": "consumequeue"}]
+    found = accounted("5.5.0-rdbcfg-clean", recipe, tmp_path)
+    assert (found.foreign, found.moved) == ([], 0)
+
+
 def test_another_brokers_file_of_another_length_has_no_unit(tmp_path: Path) -> None:
     shorter = file_of("5.5.0-rdblite-clean", 0)[57446 : 57446 + 259]  # so no store time breaks beside it
     recipe = [*whole_file(0, 65536, file_of(OTHER, 0)), *put(0, 65536, 37773, shorter)]
