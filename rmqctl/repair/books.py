@@ -138,6 +138,7 @@ class Books:
         doubled: given up and replaced by a placeholder, which is one loss.
         transactions_changed: names of those with another outcome.
         problems: what does not balance, a sentence each.
+        lost: records that are gone and that no step names, as they were.
         unproven: places that records name which were not there before and which nothing proves.
         gives_up: names of the records that a copy has not.
         by_queue: of the messages that are given up or replaced by placeholders, how many each queue or partition loses.
@@ -154,6 +155,7 @@ class Books:
     doubled: int = 0
     transactions_changed: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    lost: list[WholeRecord] = field(default_factory=list)
     unproven: set[int] = field(default_factory=set)
     gives_up: list[str] = field(default_factory=list)
     by_queue: Counter[str] = field(default_factory=Counter)
@@ -540,6 +542,7 @@ class _Judge:
                 books.garbage += record.records
         else:
             self.lost.append(record)
+            books.lost.append(record)
             books.problems.append(f"{_where(record)} is lost, and no step names it")
 
     def _explain_new(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from zlib import crc32
@@ -35,9 +36,20 @@ from rmqctl.kafka.log.block import INT_MAX
 from rmqctl.kafka.log.legacy import offsets_inside
 from rmqctl.kafka.log.records import records_in
 from rmqctl.kafka.log.reference import records_of_batch
+from rmqctl.kafka.log.scan import Extent, whole_in
 from rmqctl.kafka.repair.log import Filling, LogMender
-from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey, a_bit_off, is_in_sequence, segment_of
+from rmqctl.kafka.repair.survey import (
+    Batch,
+    Damage,
+    Range,
+    Survey,
+    a_bit_off,
+    header_of,
+    is_in_sequence,
+    segment_of,
+)
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
+from rmqctl.kafka.verify.splits import headers_of
 from rmqctl.repair.crc_correction import CRC32, CRC32C, Crc, diagnose
 from rmqctl.repair.edits import Step, changes
 
@@ -82,6 +94,7 @@ class Healer:
     ) -> None:
         self.survey, self.epochs, self.compacted = survey, epochs, compacted or survey.misses_offsets
         self.log = log
+        self._has_old = bool((survey.columns["magic"] == 0).any())
 
     def steps(self, mender: LogMender) -> Iterator[Step]:
         """One step for each batch that can be healed.
@@ -105,10 +118,45 @@ class Healer:
                 yield Step(damage.kind.id, name, f"heal the batch at {damage.begin}: {healed.what}", healed.why, made)
         fillings = defaultdict[int, list[Filling]](list)
         for lost in self.survey.ranges():
-            if lost.segment not in busy and lost.size <= _MOST_SEARCHED and not any(p.frame_ok for p in lost.parts):
+            if lost.segment in busy or lost.size > _MOST_SEARCHED:
+                continue
+            if steps := list(self._messages(lost, mender)):
+                yield from steps
+                busy.add(lost.segment)
+            elif not any(part.frame_ok for part in lost.parts):
                 fillings[lost.segment] += self._heads(lost)
         for segment, found in fillings.items():
-            yield from mender.placed(segment, found)
+            if segment not in busy:
+                yield from mender.placed(segment, found)
+
+    def _messages(self, lost: Range, mender: LogMender) -> Iterator[Step]:
+        """Heal messages of magic 0 that lie whole in what cannot be followed, and have no offset of the log.
+
+        Their CRC does not cover the offset, but those inside, which state it, too.
+        """
+        file, end = self.survey.files[lost.segment], lost.begin
+        if not self._has_old:
+            return
+        for part in lost.parts:
+            if part.frame_ok or part.is_room or part.is_copy:
+                continue
+            with closing(file.open()) as source:
+                found = whole_in(source, Extent(file.name, start=max(part.begin, end), stop=part.end))
+            fits = (found.magic == 0) & (found.position + found.size <= lost.end)
+            headers = headers_of(found.take(fits), records=False)
+            for row in range(len(headers)):
+                stated = header_of(lost.segment, headers, row)
+                raw = self.survey.raw(lost.segment, stated.position, stated.end)
+                inside = offsets_inside(raw)
+                if stated.position < end or inside is None or inside[1] == stated.last_offset:
+                    continue
+                damage = replace(part, begin=stated.position, end=stated.end, stated=stated, frame_ok=True)
+                healed = None if self.survey.twin_of(stated) is not None else self._offset_of_message(raw, damage)
+                if healed is not None:
+                    end = stated.end
+                    made = mender.timed(file.name, changes(file.name, stated.position, raw, healed.data))
+                    what = f"heal the batch at {stated.position}: {healed.what}"
+                    yield Step(part.kind.id, file.name, what, healed.why, made)
 
     def heal(self, damage: Damage, raw: bytes) -> Healed | None:
         """Return the batch that stood in the place of some damage, where that can be proven."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from formats.kafka.checkpoint import LeaderEpoch
-from formats.kafka.record_batch import HEADER_SIZE
+from formats.kafka.record_batch import HEADER_SIZE, LENGTH_AT
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.directory import LogFile, Partition, Segment
 from rmqctl.kafka.directory.file_names import FileKind
@@ -188,7 +188,8 @@ class LogMender:
         compacted: offsets may be missing between batches.
         endings: what is known of transactions that ended in what was destroyed; None: nothing.
         epochs: leader epochs that the partition had before anything was mended, where they are known.
-        keeps_whole: where offsets may be missing, a batch that is whole stays where it is, whatever its offsets.
+        believed: logs in which, where offsets may be missing, a whole batch stays where it is, whatever its offsets.
+        kept: bytes of whole batches that stay where they are, with the damage around each, and in its place.
 
     Attributes:
         metadata: for the metadata log: records that take the place of destroyed ones, as far as they fit in.
@@ -206,14 +207,12 @@ class LogMender:
         compacted: bool,
         endings: Endings | None = None,
         epochs: Sequence[LeaderEpoch] = (),
-        keeps_whole: bool = False,
+        believed: Collection[str] = (),
+        kept: Collection[bytes] = (),
     ) -> None:
         self.survey, self.sources, self.root, self.room, self.compacted = survey, sources, root, room, compacted
-        self.endings, self.epochs, self.keeps_whole = (
-            endings,
-            epochs,
-            keeps_whole and (compacted or survey.misses_offsets),
-        )
+        self.endings, self.epochs, self.kept = endings, epochs, kept
+        self.believed = believed if believed and (compacted or survey.misses_offsets) else ()
         self.metadata: Sequence[bytes] = ()
         self.too_many, self.aborted = "", set[str]()
 
@@ -234,8 +233,8 @@ class LogMender:
             is_room = all(part.is_room for part in lost.parts)
             if is_room and lost.segment == last and keeps_room:
                 continue
-            if self.keeps_whole and lost.parts and all(part.frame_ok for part in lost.parts):
-                whole += map(_left_whole, lost.parts, [self.survey.files[lost.segment].name] * len(lost.parts))
+            if stays := self._staying(lost):
+                whole += stays
                 continue
             filling = self._filling(lost)
             if self.endings is not None and not lost.is_tail:
@@ -250,6 +249,17 @@ class LogMender:
         if cut_from is not None:
             yield from self._dropped(cut_from)
         yield from whole
+
+    def _staying(self, lost: Range) -> list[Step]:
+        """Return what is said of a range whose whole batches stay where they are; nothing where it is to be filled."""
+        file = self.survey.files[lost.segment].name
+        if file in self.believed and lost.parts and all(part.frame_ok for part in lost.parts):
+            return [_left_whole(part, file) for part in lost.parts]
+        if not self.kept:
+            return []
+        raw, offsets = self.survey.raw(lost.segment, lost.begin, lost.end), range(lost.first, lost.first + lost.count)
+        is_there = any(data in raw or int.from_bytes(data[:LENGTH_AT], "big") in offsets for data in self.kept)
+        return [_left_around(lost, file)] if is_there else []
 
     def _in_order(self, findings: Iterable[Finding]) -> Iterator[Range | Finding]:
         """Destroyed ranges, and findings on segments that are gone or empty, as they follow in the log."""
@@ -621,6 +631,12 @@ def _left_missing(finding: Finding) -> Step:
 def _left_whole(part: Damage, file: str) -> Step:
     why = "it is whole, and nothing else has its records; the log is compacted, and has room for several such offsets"
     return Step(part.kind.id, file, f"left as it is: at {part.begin}, {part.message}", why)
+
+
+def _left_around(lost: Range, file: str) -> Step:
+    what = f"left as it is: bytes {lost.begin} to {lost.end}, {lost.parts[0].message}"
+    why = "whole batches lie there that no other place has, and nothing proves where they go; rmqctl salvage reads it"
+    return Step("repair.books", file, what, why)
 
 
 def _base_of(finding: Finding) -> int:

@@ -19,8 +19,8 @@ from formats.kafka.record_batch import Attributes
 from rmqctl.files.tree import local_path
 from rmqctl.findings import Finding
 from rmqctl.kafka.directory.directory import LogDirectory, LogFile, Partition, Segment
-from rmqctl.kafka.directory.file_names import FileKind
-from rmqctl.kafka.findings.derived import OFFSET_INDEX_ENTRY
+from rmqctl.kafka.directory.file_names import FileKind, PartitionName
+from rmqctl.kafka.findings.derived import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY
 from rmqctl.kafka.findings.directory import DIRECTORY_NAME, DIRECTORY_ORPHAN
 from rmqctl.kafka.findings.log import (
     BATCH_BASE_OFFSET,
@@ -34,8 +34,10 @@ from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.log.block import INT_MAX
 from rmqctl.kafka.log.indexes import read_offset_index
 from rmqctl.kafka.repair.columns import Columns
-from rmqctl.kafka.repair.survey import Survey, is_borne_out, longest_ascent, segment_of
+from rmqctl.kafka.repair.survey import Survey, is_borne_out, is_timed, longest_ascent, segment_of
+from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
+from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
 
 NAME_KINDS = frozenset({
@@ -43,6 +45,8 @@ NAME_KINDS = frozenset({
     SEGMENT_NAME, SEGMENT_MISSING, SEGMENT_EMPTIED, OFFSET_INDEX_ENTRY,
 })  # fmt: skip
 """Findings that a segment under a wrong name leaves."""
+_FOREIGN_KINDS = NAME_KINDS | {TIME_INDEX_ENTRY}
+"""Those that another partition's segment leaves, too, if it has offsets that this one can hold."""
 _PIECE = 8 << 20
 _MOST = 1 << 48
 """An offset that no log reaches."""
@@ -75,55 +79,90 @@ class _Claim:
 
 
 def segment_name_steps(
-    directory: LogDirectory, findings: Sequence[Finding], room: Callable[[], Path]
+    directory: LogDirectory, findings: Sequence[Finding], room: Callable[[], Path], image: MetadataImage | None
 ) -> Iterator[Step]:
     """Give segments the names that their batches prove, and move out those that are copies, or of another log.
 
     Args:
+        image: the cluster's metadata, which may say that a partition is compacted.
         room: makes a path at which a file can be built.
     """
     wanted = {finding.file.rpartition("/")[0] for finding in findings if finding.kind in NAME_KINDS}
     for partition in directory.partitions:
         if partition.directory in wanted:
             log = PartitionLog(directory, partition, Checkpoints(directory))
-            yield from _Names(log, directory.partitions, room).steps()
+            compacted = is_compacted(partition, log.checkpoints, image)
+            yield from _Names(log, directory.partitions, room, compacted=compacted).steps()
 
 
 def exchange_steps(directory: LogDirectory, findings: Sequence[Finding], room: Callable[[], Path]) -> Iterator[Step]:
     """Give two segments of different partitions their logs back, where each has that of the other.
 
-    No batch says its topic: each offset index has to lead to the batches of the other, and none to its own.
+    No batch says its topic: each offset index has to lead to the batches of the other, and none to its own. Where one
+    has no entry that says so, the batches of the other have to begin with its name, and its own not.
 
     Args:
         room: makes a path at which a file can be built.
     """
-    wanted = {finding.file.rpartition(".")[0] for finding in findings if finding.kind in NAME_KINDS}
+    named = {finding.file.rpartition(".")[0] for finding in findings if finding.kind in NAME_KINDS}
+    wanted = (
+        {finding.file.rpartition(".")[0] for finding in findings if finding.kind in _FOREIGN_KINDS} if named else ()
+    )
     held = list[tuple[Segment, LogFile, Columns]]()
     for partition in directory.partitions:
         for segment in partition.segments:
-            log, index = segment.log, segment.offset_index
-            if log is not None and log.name.removesuffix(".log") in wanted and index is not None and index.size > 0:
-                columns = Survey(Partition(partition.directory, partition.name, [segment]), anywhere=True).columns
-                if is_borne_out(index, segment.base, columns) is not True:
+            log, indexes = segment.log, (segment.offset_index, segment.time_index)
+            has_entries = any(index is not None and index.size > 0 for index in indexes)
+            if log is not None and log.name.removesuffix(".log") in wanted and has_entries:
+                columns = batches_of(segment)
+                if is_borne_out(segment.offset_index, segment.base, columns) is not True:
                     held.append((segment, log, columns))
 
-    def leads(one: tuple[Segment, LogFile, Columns], other: tuple[Segment, LogFile, Columns]) -> bool:
-        """Whether the index of a segment is that of another one's log."""
-        return is_borne_out(one[0].offset_index, one[0].base, other[2]) is True
-
-    fits = [[n for n, other in enumerate(held) if other is not one and leads(one, other)] for one in held]
+    fits = [
+        [n for n, other in enumerate(held) if other is not one and are_exchanged(one[0], one[2], other[0], other[2])]
+        for one in held
+    ]
     for number, found in enumerate(fits):
         if len(found) != 1 or fits[found[0]] != [number] or found[0] < number:
             continue
         one, other = held[number][1], held[found[0]][1]
         if one.name.rpartition("/")[0] == other.name.rpartition("/")[0]:
             continue  # their names are made from their batches
+        if named.isdisjoint({one.name.removesuffix(".log"), other.name.removesuffix(".log")}):
+            continue
         edits: list[Edit] = [Quarantine(one.name), Quarantine(other.name)]
         back = [(one, _path(other, room)), (other, _path(one, room))]
         edits += [made for to, path in back for made in _placed(to.name, path)]
         what = f"exchange it with {other.name}"
-        why = "the offset index of each leads to the batches of the other, and not to its own"
+        why = "the offset index of each, or its name, leads to the batches of the other, and not to its own"
         yield Step(SEGMENT_NAME.id, one.name, what, why, tuple(edits))
+
+
+def batches_of(segment: Segment) -> Columns:
+    """Return the whole batches of a segment, whatever their offsets."""
+    return Survey(Partition("", PartitionName("", None), [segment]), anywhere=True).columns
+
+
+def are_exchanged(one: Segment, here: Columns, other: Segment, there: Columns) -> bool:
+    """Whether two segments have each other's batches: the index of one says so, and that of the other, or its name.
+
+    Args:
+        here, there: the whole batches in the log of each.
+    """
+
+    def leads(segment: Segment, own: Columns, elsewhere: Columns) -> bool | None:
+        """Whether indexes lead elsewhere, and not to their own batches; None where only the name does."""
+        if is_borne_out(segment.offset_index, segment.base, own) is True or not len(elsewhere):
+            return False
+        found = is_borne_out(segment.offset_index, segment.base, elsewhere)
+        if found is None and (timed := is_timed(segment, elsewhere)) is not None:
+            return timed and not is_timed(segment, own)
+        is_named = not len(own) or own.value("base_offset", 0) != segment.base
+        is_named &= elsewhere.value("base_offset", 0) == segment.base
+        return None if found is None and is_named else found is True
+
+    found = {leads(one, here, there), leads(other, there, here)}
+    return found in ({True}, {True, None})
 
 
 def _placed(name: str, path: Path) -> list[Edit]:
@@ -147,8 +186,10 @@ def _path(file: LogFile, room: Callable[[], Path]) -> Path:
 
 
 class _Names:
-    def __init__(self, log: PartitionLog, every: Sequence[Partition], room: Callable[[], Path]) -> None:
-        partition, self.log = log.partition, log
+    def __init__(
+        self, log: PartitionLog, every: Sequence[Partition], room: Callable[[], Path], *, compacted: bool
+    ) -> None:
+        partition, self.log, self.compacted = log.partition, log, compacted
         strays = [f for f in partition.files if f.kind is FileKind.LOG and f.meaning.base is None and not f.is_leftover]
         segments = [*(Segment(file.base, log=file) for file in partition.logs), *(Segment(0, log=f) for f in strays)]
         self.partition, self.room = partition, room
@@ -240,20 +281,29 @@ class _Names:
             is_right = claim.name == known or (known < 0 and least < claim.name <= claim.first)
             is_proven = claim.count > 1 and claim.is_indexed is not False
             is_proven |= low + 1 == claim.first or claim.last + 1 == after or known == claim.first
+            is_proven |= is_first and self._is_indexed_from(claim, first)
             is_proven |= known in self.indexed and claim.name not in self.indexed
             is_proven |= is_first and self._is_told(claim, row, low + 1)
             if not is_right and not 0 <= claim.epochs[0] < epoch and not self._is_of_another(claim):
                 yield claim, known if known >= 0 else first if is_first or low < 0 else low + 1, is_proven
 
+    def _is_indexed_from(self, claim: _Claim, base: int) -> bool:
+        """Whether the offset index of a segment's name leads to its batches, if its offsets begin at another one."""
+        index = next((s.offset_index for s in self.partition.segments if s.base == claim.name), None)
+        rows = np.flatnonzero(self.survey.columns["segment"] == claim.number)
+        return is_borne_out(index, base, self.survey.columns.take(rows)) is True
+
     def _is_told(self, claim: _Claim, row: int, following: int) -> bool:
         """Whether a lone batch has an offset that its segment cannot hold, and nothing proves that it follows others.
+
+        Where offsets are missing anywhere, nothing proves that it is of this log at all.
 
         Args:
             row: of the batch among those of the segment.
             following: the offset after those before it.
         """
         batch = self.survey.batch(int(claim.rows[row]))
-        if claim.count > 1 or is_held(claim.name, batch.base_offset):
+        if claim.count > 1 or self.compacted or is_held(claim.name, batch.base_offset):
             return False
         segment = next((one for one in self.partition.segments if one.log is self._file(claim.number)), None)
         return segment is not None and is_told(self.log, segment, following, batch.base_offset, batch.last_offset)
@@ -293,15 +343,30 @@ class _Names:
 
     def _is_foreign(self, claim: _Claim, believed: Sequence[_Claim]) -> bool:
         """Whether all of a segment belongs elsewhere, and its offset index or others say not in this log."""
+        if not self.compacted and self._is_one_of_another(claim):
+            return True
         is_denied = claim.is_indexed is False or claim not in believed or self._is_of_another(claim)
         return self._is_outside(claim) and is_denied
 
-    def _is_of_another(self, claim: _Claim) -> bool:
-        """Whether another partition has the first and the last batch with records of a segment."""
+    def _is_one_of_another(self, claim: _Claim) -> bool:
+        """Whether another partition has a whole segment, under the name that it begins with and does not have here."""
+        first = self.survey.batch(int(claim.rows[0]))
+        if first.position or claim.name in {-1, first.base_offset}:
+            return False
+        base = self.survey.columns["base_offset"][self.survey.columns["segment"] == claim.number]
+        others = [other for other in self.others if any(log.base == first.base_offset for log in other.logs)]
+        return not (base == claim.name).any() and self._is_of_another(claim, others)
+
+    def _is_of_another(self, claim: _Claim, others: Sequence[Partition] | None = None) -> bool:
+        """Whether another partition has the first and the last batch with records of a segment.
+
+        Args:
+            others: the partitions that count; None: all others.
+        """
         is_data = self.survey.columns["attributes"][claim.rows] & int(Attributes.CONTROL) == 0
         is_data &= self.survey.columns["records_count"][claim.rows] != 0
         ends = [self.survey.batch(row) for row in claim.rows[is_data][[0, -1]].tolist()] if is_data.any() else []
-        for other in self.others if ends else ():
+        for other in (self.others if others is None else others) if ends else ():
             found = segment_of(other, ends[0].base_offset)
             if found is not None and all(found.has(one.base_offset, self.survey.bytes_of(one)) for one in ends):
                 return True

@@ -17,10 +17,10 @@ import numpy as np
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.kafka.findings.log import BATCH_OFFSET_ORDER
-from rmqctl.kafka.log.block import Flags, Ints
+from rmqctl.kafka.log.block import INT_MAX, Flags, Ints
 from rmqctl.kafka.log.scan import Extent, whole_in
 from rmqctl.kafka.repair.log import LogMender
-from rmqctl.kafka.repair.survey import Survey
+from rmqctl.kafka.repair.survey import Survey, a_bit_off
 from rmqctl.repair.edits import Create, Edit, Quarantine, Step, changes
 
 _COLUMNS = ("segment", "position", "size", "base_offset", "last_offset", "partition_leader_epoch", "magic")
@@ -125,7 +125,7 @@ class _Order:
             for group in self._touching([row for _, row in members]):
                 first, last = int(self.base[group[0]]), int(self.last[group[-1]])
                 several = len(group) > 1 and hole < len(chain) and (not self.compacted or self._is_broken(chain, hole))
-                touches = several or first == low + 1 or last + 1 == beyond[hole]
+                touches = several or first == low + 1 or last + 1 == beyond[hole] or self._fills(chain, hole, group)
                 (kept if touches or exchanged.issuperset(group) else alone).extend(group)
             sources = {int(self.segment[row]) for row in kept}
             kept += [row for row in alone if self.segment[row] in sources and self._is_away(row)]
@@ -187,6 +187,12 @@ class _Order:
         found: Flags = np.append(False, touches) | (position == 0)
         return found
 
+    def _fills(self, chain: Ints, at: int, group: Sequence[int]) -> bool:
+        """Whether bytes that are no batch lie between two of a chain, just as many as some batches have."""
+        if not 0 < at < len(chain) or self.segment[chain[at - 1]] != self.segment[chain[at]]:
+            return False
+        return bool(self.position[chain[at]] - self._end(chain[at - 1]) == self.size[list(group)].sum())
+
     def _is_broken(self, chain: Ints, at: int) -> bool:
         """Whether bytes that are no batch of a chain lie before one of it, in its segment or after the one before."""
         if at and self.segment[chain[at - 1]] == self.segment[chain[at]]:
@@ -199,9 +205,10 @@ class _Order:
         return int(self.position[row] + self.size[row])
 
     def _is_turned(self, chain: Ints, at: Ints, rows: Ints) -> Flags:
-        """Whether a batch between two of a chain lies on the wrong side of one, and exchanged with it goes on in time.
+        """Whether a batch between two of a chain lies on the wrong side of one, and exchanged with it goes on.
 
-        No CRC covers a base offset: where times speak against it, it may be damaged rather than the place.
+        By its time, or by its offsets, if none that it can have where it lies is a bit from its own: no CRC covers a
+        base offset, which may be damaged rather than the place.
         """
         is_between = (at > 0) & (at < len(chain)) & (rows < self.outer)
         found, rows = np.flatnonzero(is_between), rows[is_between]
@@ -212,9 +219,19 @@ class _Order:
         lies = (self.segment[rows] == self.segment[before]) & (ends[rows] == self.position[before])
         lies |= (self.segment[rows] == self.segment[after]) & (ends[after] == self.position[rows])
         goes_on = (time[before] <= time[rows]) & ((time[rows] <= time[after]) | (time[after] < 0)) & (time[rows] >= 0)
+        joins = (self.last[before] + 1 == self.base[rows]) | (self.last[rows] + 1 == self.base[after])
         turned = np.zeros(len(at), np.bool_)
-        turned[found] = lies & goes_on
+        turned[found] = lies & (goes_on | joins)
+        for n in np.flatnonzero(lies & joins & ~goes_on).tolist():
+            turned[found[n]] = not self._may_be_a_bit_off(int(rows[n]))
         return turned
+
+    def _may_be_a_bit_off(self, row: int) -> bool:
+        """Whether the batches on both sides of one leave it offsets a bit from its own."""
+        low = int(self.last[row - 1]) + 1 if row else int(self.bases[0])
+        span = int(self.last[row] - self.base[row])
+        high = int(self.base[row + 1]) - 1 - span if row + 1 < self.outer else low + INT_MAX
+        return bool(a_bit_off(int(self.base[row]), low, high))
 
     def _is_away(self, row: int) -> bool:
         """Whether a batch lies in another segment than that of its offsets."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -97,11 +97,23 @@ def _ended(log: _Log, entries: list[Entry], known: list[Entry]) -> Ended:
     markers = np.array([*log.markers, (_END, ControlType.ABORT)], np.int64)
     at = np.searchsorted(markers[:, 0], bases)
     ends, kinds = markers[at, 0], np.full(len(bases), _CODES[ABORTED], np.int8)
+    entries, known = (_up_to_marker(some, markers) for some in (entries, known))
     kinds[_within(bases, known) | np.isin(ends, [entry.last for entry in entries])] = _CODES[COMMITTED]
     kinds[markers[at, 1] == ControlType.COMMIT] = _CODES[COMMITTED]
     kinds[at == len(markers) - 1] = _CODES[OPEN]
     kinds[_within(bases, entries)] = _CODES[ABORTED]
     return Ended(bases, kinds, ends)
+
+
+def _up_to_marker(entries: list[Entry], markers: Ints) -> list[Entry]:
+    """Return entries that go no further than the first ABORT marker from their begin on, as readers take them.
+
+    A reader skips what a producer wrote from the first offset of an entry to its next ABORT marker
+    (``CompletedFetch.containsAbortMarker`` of the consumer), whatever last offset the entry has.
+    """
+    aborts = markers[markers[:, 1] == ControlType.ABORT, 0]
+    ends = aborts[np.searchsorted(aborts, [entry.first for entry in entries])].tolist()  # the last one has no end
+    return [replace(entry, last=min(entry.last, end)) for entry, end in zip(entries, ends, strict=True)]
 
 
 def _within(bases: Ints, entries: list[Entry]) -> Flags:

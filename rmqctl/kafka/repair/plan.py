@@ -120,7 +120,7 @@ def plan_repair(
     while True:
         planner = _Planner(directory, options, staged, advance, image, cautions, planner)
         found = planner.run()
-        if found.books is None or found.books.balances or not cautions.learn(directory, found.plan, found.books):
+        if found.books is None or not cautions.learn(directory, found.plan, found.books):
             return found
 
 
@@ -231,7 +231,7 @@ class _Planner(Planner[LogDirectory]):
         findings = self.findings("verify without the snapshot")
         if self.take(exchange_steps(self.store, findings, self._file)):
             findings = self.findings("verify with the logs exchanged")
-        self.take(segment_name_steps(self.store, findings, self._file))
+        self.take(segment_name_steps(self.store, findings, self._file, self.replicas.image))
         self.take(name_steps(self.store, findings, self.replicas.image))
         self.take(link_steps(self.store, findings))
         self.take(lost_steps(findings, self.replicas, self.options.replicas, self._file))
@@ -289,12 +289,12 @@ class _Planner(Planner[LogDirectory]):
         if found is None:
             return
         partition, log, compacted = found
-        findings = self.cautions.doubted(name, self._findings_in(partition, "heal"))
+        findings = self.cautions.doubted(self._findings_in(partition, "heal"))
         if not findings:
             return
         survey = Survey(partition, findings)
-        if self.cautions.believes_frames(name):
-            survey.damages = [damage for damage in survey.damages if not damage.frame_ok]
+        believed = [file.name in self.cautions.believed for file in survey.files]
+        survey.damages = [damage for damage in survey.damages if not (damage.frame_ok and believed[damage.segment])]
         epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
         survey.set_copies_aside(log.directory.partitions, epochs)
         mender = LogMender(survey, (), Path(self.below.root), self._file, compacted=compacted)
@@ -305,7 +305,7 @@ class _Planner(Planner[LogDirectory]):
         if found is None:
             return
         partition, log, compacted = found
-        findings = self.cautions.doubted(name, self._findings_in(partition, "fill"))
+        findings = self.cautions.doubted(self._findings_in(partition, "fill"))
         if not findings:
             return
         survey = Survey(partition, findings)
@@ -318,7 +318,7 @@ class _Planner(Planner[LogDirectory]):
         endings = None if compacted else Endings(survey, doubtful_indexes(partition, survey, self.known))
         mender = LogMender(
             survey, sources, Path(self.below.root), self._file, compacted=compacted, endings=endings, epochs=epochs,
-            keeps_whole=self.cautions.believes_frames(name),
+            believed=self.cautions.believed, kept=self.cautions.kept.get(name, ()),
         )  # fmt: skip
         if partition.is_metadata_log:
             yield from self._filled_metadata(mender, findings, keeps_room=keeps_room)

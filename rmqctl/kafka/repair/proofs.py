@@ -30,12 +30,14 @@ from formats.kafka.record_batch import (
 from formats.layout import plan_of
 from rmqctl.kafka.directory.directory import Segment
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind
+from rmqctl.kafka.findings.log import SEGMENT_NAME
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.loading.producers import marker_of
 from rmqctl.kafka.log.legacy import offsets_inside
 from rmqctl.kafka.log.reference import records_of_batch
+from rmqctl.kafka.repair.columns import Columns
 from rmqctl.kafka.repair.heal import messages_near, stored_epochs
-from rmqctl.kafka.repair.names import is_held, is_told
+from rmqctl.kafka.repair.names import are_exchanged, batches_of, is_held, is_told
 from rmqctl.kafka.repair.sides import Home, Side, identity_of, is_log
 from rmqctl.kafka.repair.survey import LEAST_BESIDE, a_bit_off, is_borne_out, is_in_sequence, longest_ascent
 from rmqctl.kafka.state.partition_state import PartitionLog
@@ -275,18 +277,18 @@ class Proofs:
         return ""
 
     def _is_returned(self, old: str, new: str) -> bool:
-        """Whether the offset index of a segment leads to another partition's log, and neither of them to its own."""
+        """Whether two segments of different partitions have each other's batches."""
         if not is_log(old) or not is_log(new) or old.rpartition("/")[0] == new.rpartition("/")[0]:
             return False
         key = old, new
         if key not in self._exchanges:
             there, here = self._segment(old), self._segment(new)
+            named = [{edit.file for edit in step.edits} for step in self.steps if step.id == SEGMENT_NAME.id]
             self._exchanges[key] = (
-                there is not None
+                any({old, new} <= files for files in named)
+                and there is not None
                 and here is not None
-                and is_borne_out(here.offset_index, here.base, self.before.batches(old).columns) is True
-                and is_borne_out(here.offset_index, here.base, self.before.batches(new).columns) is not True
-                and is_borne_out(there.offset_index, there.base, self.before.batches(old).columns) is not True
+                and are_exchanged(there, batches_of(there), here, batches_of(here))
             )
         return self._exchanges[key]
 
@@ -532,6 +534,9 @@ class Proofs:
     def _is_brought(self, record: WholeRecord, file: str, position: int) -> bool:
         """Whether a batch came with a stretch of another file that begins or ends in what is no batch here.
 
+        Or follows, or leads to, batches in it of whose offsets the log has others: all are of another log. Or it is
+        the begin of another segment, whose name is not the one that its file has.
+
         Args:
             file, position: where the other has it.
         """
@@ -553,9 +558,31 @@ class Proofs:
         goes_on |= (begins == last) & (found["base_offset"] == found["last_offset"][inside].max() + 1)
         if goes_on.any():
             return False
+        if self._follows_strange(record, found.columns.take(np.flatnonzero(inside))):
+            return True
+        if not begin and position == at and not first and not self.before.home(record.queue).is_thinned:
+            base = int(found["base_offset"][inside][0])
+            if _base_in(record.file) != base == _base_in(file):
+                return True
         for low, high in ((begin, first), (last, beyond)):
             is_batch = ((begins < high) & (ends > low)).any()
             if high - low >= LEAST_BESIDE and not is_batch and any(self.before.bytes_at(record.file, low, high - low)):
+                return True
+        return False
+
+    def _follows_strange(self, record: WholeRecord, beside: Columns) -> bool:
+        """Whether a batch is of one run with such as lie before their segment, where the log has others."""
+        base, last, position = (beside[name] for name in ("base_offset", "last_offset", "position"))
+        run = np.append(0, np.cumsum((base[1:] != last[:-1] + 1) | (position[1:] != (position + beside["size"])[:-1])))
+        mine = run == run[int(np.searchsorted(position, record.position))]
+        home = self.before.home(record.queue)
+        for row in np.flatnonzero(mine & (base < _base_in(record.file))).tolist():
+            held = home.holder(int(base[row]))
+            place = record.file, int(position[row]), beside.value("size", row)
+            if held is None:
+                if len(home) and base[row] < home.columns.value("base_offset", 0):
+                    return True
+            elif self.before.bytes_at(*home.place(held)) != self.before.bytes_at(*place):
                 return True
         return False
 
@@ -566,6 +593,12 @@ class Proofs:
         if row is None or stored is None or home.columns.value("partition_leader_epoch", row) == stored:
             return False
         return not home.follows[max(row - 1, 0) : row + 1].any()
+
+
+def _base_in(file: str) -> int:
+    """Return the offset in the name of a file; -1 where there is none."""
+    name = file.rpartition("/")[2][:20]
+    return int(name) if name.isdecimal() else -1
 
 
 def _alike(one: bytes, other: bytes) -> int:

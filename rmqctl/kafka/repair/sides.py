@@ -51,7 +51,7 @@ class FileBatches:
         columns: header fields; ``position``, ``size`` and ``magic`` too, ``is_followed``: 1 for those on the chain of
             the file; ascending by position.
         torn: what is not whole, and can be followed.
-        hidden: batches after bytes that cannot be followed.
+        hidden: batches, but for placeholders, after bytes that cannot be followed.
     """
 
     file: str
@@ -117,7 +117,9 @@ def batches_in(tree: Tree, file: str) -> FileBatches:
     columns = Columns(parts)
     if not is_sorted:
         columns = columns.take(np.argsort(columns["position"], kind="stable"))
-    hidden = (columns["position"] > min(breaks)) & (columns["is_followed"] != 0) if breaks else np.zeros(0, np.bool_)
+    hidden = columns["position"] > min(breaks, default=INT_MAX)
+    stands_in = (columns["attributes"] & int(Attributes.CONTROL) != 0) & (columns["producer_id"] < 0)
+    hidden &= (columns["is_followed"] != 0) & (columns["records_count"] != 0) & ~stands_in
     return FileBatches(file, columns, torn, int(hidden.sum()))
 
 
@@ -170,12 +172,17 @@ class Home:
 
     @cached_property
     def touches(self) -> Flags:
-        """Which batches begin where the one before ends, if that is the end of the segment before, shape (n - 1,)."""
+        """Which batches begin where the one before ends, if that is the end of the segment before, shape (n - 1,).
+
+        Segments without a byte between them are passed over, as cleaners leave them.
+        """
         sizes, found = np.array(self.sizes, np.int64), np.zeros(max(len(self) - 1, 0), np.bool_)
+        ordinal = np.cumsum(sizes > 0)
         for at, (position, size, file) in self.columns.stretches("position", "size", "file"):
             ends = position + size
             inside = (file[1:] == file[:-1]) & (position[1:] == ends[:-1])
-            begins = (file[1:] == file[:-1] + 1) & (position[1:] == 0) & (ends[:-1] == sizes[file[:-1]])
+            begins = ordinal[file[1:]] == ordinal[file[:-1]] + 1
+            begins &= (position[1:] == 0) & (ends[:-1] == sizes[file[:-1]])
             found[at : at + len(inside)] = inside | begins
         return found
 

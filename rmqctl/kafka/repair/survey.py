@@ -18,7 +18,7 @@ import numpy as np
 from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.record_batch import Attributes, header_plan
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.kafka.directory.directory import LogFile, Partition
+from rmqctl.kafka.directory.directory import LogFile, Partition, Segment
 from rmqctl.kafka.findings.log import (
     BATCH_BASE_OFFSET,
     BATCH_CRC,
@@ -40,7 +40,7 @@ from rmqctl.kafka.findings.log import (
 )
 from rmqctl.kafka.log.block import INT_MAX, Flags, GapKind, Ints, sequences
 from rmqctl.kafka.log.gaps import kind_of_gap
-from rmqctl.kafka.log.indexes import read_offset_index
+from rmqctl.kafka.log.indexes import read_offset_index, read_time_index
 from rmqctl.kafka.log.scan import Extent, scan
 from rmqctl.kafka.repair.columns import Chunk, Columns
 from rmqctl.kafka.verify.splits import Headers, headers_of
@@ -204,7 +204,7 @@ class Survey:
             text = "its CRC does not match" if finding is None else finding.message
             if row in headers.wrappers:
                 kind, text = BATCH_WRAPPER, f"the last message inside has offset {headers.wrappers[row]}"
-            batch = _batch(number, headers, row)
+            batch = header_of(number, headers, row)
             self.damages.append(Damage(number, at, batch.end, kind, text, batch, frame_ok=whole))
         for gap in headers.gaps:
             kind = kind_of_gap(gap, is_last=number + 1 == len(self.files), growing=False)
@@ -354,7 +354,8 @@ class Survey:
     def in_place(self) -> Ints:
         """Rows of batches in the range of their segment and in order, as many offsets as can be, ascending.
 
-        Batches that follow some which other segments contradict are left out with these: they are of another log.
+        Batches that follow some which other segments, or more in a row, contradict, or which lie before the
+        log's first segment, are left out with these: they are of another log.
         """
         c, names = self.columns, ("base_offset", "last_offset", "segment")
         if all(self._fit(*part).all() and (part[0][1:] > part[1][:-1]).all() for _, part in c.stretches(*names)):
@@ -369,11 +370,31 @@ class Survey:
         weight[[row for place in self._of_epochs if (row := self._row_at(*place)) is not None]] = 1
         chain = rows[_heaviest_ascent(base[rows], last[rows], weight[rows])]
         run = np.append(0, np.cumsum(~(joins & (base[1:] == last[:-1] + 1))))
-        outside = np.flatnonzero(~fits)
-        at = np.searchsorted(last[chain], base[outside])
-        outside = outside[np.append(base[chain], np.iinfo(np.int64).max)[at] <= last[outside]]
-        foreign = [row for row in outside.tolist() if self.twin_of(self.batch(row), among=chain) is None]
-        return chain[~np.isin(run[chain], run[foreign])] if foreign else chain
+        for outside in (np.flatnonzero(~fits), rows):
+            foreign = self._contradicted(np.setdiff1d(outside, chain), chain, run, rows)
+            if (is_foreign := np.isin(run[rows], run[foreign])).any():
+                rows = rows[~is_foreign]  # others may have been in their shade
+                chain = rows[_heaviest_ascent(base[rows], last[rows], weight[rows])]
+        return chain
+
+    def _contradicted(self, outside: Ints, chain: Ints, run: Ints, rows: Ints) -> list[int]:
+        """Return batches that are not in place, of a run that is in part, of whose offsets the log has others.
+
+        Args:
+            outside: those that may be; such as could be in place count if more follow each other where the others are.
+            run: a number for batches that follow each other.
+            rows: of the batches that may be in place.
+        """
+        base, last = (self.columns[name] for name in ("base_offset", "last_offset"))
+        outside = outside[np.isin(run[outside], run[chain])]
+        if not len(outside):
+            return []
+        at, count = np.searchsorted(last[chain], base[outside]), np.bincount(run[rows], minlength=len(run))
+        is_taken = np.append(base[chain], np.iinfo(np.int64).max)[at] <= last[outside]
+        against = run[chain[np.minimum(at, len(chain) - 1)]]
+        is_taken &= ~np.isin(outside, rows) | (count[run[outside]] < count[against])
+        outside = outside[is_taken | (base[outside] < self.files[0].base)]
+        return [row for row in outside.tolist() if self.twin_of(self.batch(row), among=chain) is None]
 
     def _elsewhere(self, base: Ints, last: Ints, own: Ints, joins: Flags) -> tuple[Ints, Ints]:
         """Rows of batches for which those on both sides, or the segment's name, leave room elsewhere; and where.
@@ -553,7 +574,7 @@ _REST = (
 )  # fmt: skip
 
 
-def _batch(segment: int, headers: Headers, row: int) -> Batch:
+def header_of(segment: int, headers: Headers, row: int) -> Batch:
     """Return the header of a row."""
     return Batch(
         segment,
@@ -586,6 +607,23 @@ def is_borne_out(index: LogFile | None, base: int, columns: Columns, besides: in
     if 2 * leads.sum() >= len(leads):
         return True
     return None if leads.any() or len(leads) < 2 else False
+
+
+def is_timed(segment: Segment, columns: Columns) -> bool | None:
+    """Whether the entries of a time index have the times of the batches with their offsets; None where it has none.
+
+    Args:
+        columns: of whole batches.
+    """
+    if segment.time_index is None:
+        return None
+    with closing(segment.time_index.open()) as source:
+        found = read_time_index(source)
+    wanted = zip(found.offsets(segment.base).tolist(), found.timestamps.tolist(), strict=True)
+    entries = {(offset, time) for offset, time in wanted if time > 0}
+    base, last, time = (columns[name] for name in ("base_offset", "last_offset", "max_timestamp"))
+    matched = sum(bool(((base <= offset) & (offset <= last) & (time == at)).any()) for offset, at in entries)
+    return 2 * matched > len(entries) if entries else None
 
 
 def _entries_leading(index: LogFile, base: int, position: Ints, first: Ints, last: Ints) -> tuple[Ints, Flags]:
@@ -642,13 +680,15 @@ def _beside(wanted: Flags, before: int, after: int) -> tuple[list[int], list[int
 
 
 def longest_ascent(numbers: Ints) -> Ints:
-    """Places of the longest sequence of numbers that ascends."""
+    """Places of the longest sequence of numbers that ascends; of equal numbers the first."""
     if (numbers[1:] > numbers[:-1]).all():
         return np.arange(len(numbers))
     ends, rows = list[int](), list[int]()
     before = np.full(len(numbers), -1, np.int64)
     for row, number in enumerate(numbers.tolist()):
         at = bisect_left(ends, number)
+        if at < len(ends) and ends[at] == number:
+            continue
         before[row] = rows[at - 1] if at else -1
         ends[at : at + 1], rows[at : at + 1] = [number], [row]
     found, row = list[int](), rows[-1] if rows else -1

@@ -40,10 +40,46 @@ def test_no_repair_loses_or_makes_up_a_whole_batch(seed: int, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [741_027, 741_062, 741_083, 930_017, 930_028, 930_170, 930_247])
+@pytest.mark.parametrize(
+    "seed",
+    [741_027, 741_062, 741_083, 741_271, 930_017, 930_028, 930_170, 930_247, 930_259, 930_375, 951_311],
+)
 def test_bytes_of_another_log_leave_no_error(seed: int, tmp_path: Path) -> None:
     verdict = judge(seed, tmp_path, applies=True)
     assert (verdict.lost, verdict.invented, verdict.outcomes, verdict.errors) == ([], [], [], []), verdict.done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [951_125, 951_254, 951_270, 951_325, 951_387])
+def test_what_is_against_a_batch_a_name_or_an_entry_is_mended(seed: int, tmp_path: Path) -> None:
+    verdict = judge(seed, tmp_path, applies=True)
+    assert (verdict.lost, verdict.invented, verdict.outcomes, verdict.errors) == ([], [], [], []), verdict.done
+
+
+@pytest.mark.slow
+def test_batches_that_belong_nowhere_stay_and_the_rest_of_their_log_is_mended(tmp_path: Path) -> None:
+    verdict = judge(741_273, tmp_path, applies=True)
+    assert (verdict.lost, verdict.invented, verdict.outcomes) == ([], [], [])
+    assert verdict.repair is not None
+    mended = {edit.file for step in verdict.repair.plan.steps for edit in step.edits}
+    assert {
+        f"append_time-0/{base:020d}.{kind}" for base, kind in ((0, "log"), (99, "index"), (99, "timeindex"))
+    } <= mended
+    left = [(step.file, step.what.partition(", ")[0]) for step in verdict.repair.left if step.id == "repair.books"]
+    assert left == [
+        (f"append_time-0/{0:020d}.log", "left as it is: bytes 367 to 733"),
+        (f"txn-b-0/{0:020d}.log", "left as it is: bytes 0 to 366"),
+    ]
+    assert {error.partition(": ")[0].partition(" ")[2] for error in verdict.errors} == {file for file, _ in left}
+
+
+@pytest.mark.slow
+def test_a_placeholder_is_not_put_where_a_batch_that_stays_belongs(tmp_path: Path) -> None:
+    verdict = judge(951_215, tmp_path)
+    assert (verdict.lost, verdict.invented, verdict.outcomes) == ([], [], [])
+    assert verdict.repair is not None
+    assert f"compacted-0/{0:020d}.log" not in {edit.file for edit in verdict.repair.plan.edits}
+    assert sum(step.id == "repair.books" for step in verdict.repair.left) == 2
 
 
 @pytest.mark.slow

@@ -305,3 +305,15 @@ def test_what_proves_the_end_of_a_log_outranks_a_batch_far_away(tmp_path: Path) 
     plan = plan_repair(opened(root), RepairOptions(Release.parse("4.3.1")), tmp_path / "staged")
     tree = Overlay(LocalTree(str(root)), plan.plan.edits)
     assert tree.open(f"t-0/{named(20, '.log')}").read_at(0, 1 << 20) == one(20)[:8] + one(5_000_000_000)[8:]
+
+
+def test_a_batch_alone_in_a_compacted_segment_that_cannot_hold_it_is_not_believed(tmp_path: Path) -> None:
+    """Offsets are missing anywhere there, so any batch fits somewhere, of another log too."""
+    root = made(tmp_path / "logs", {named(0, ".log"): run(0, 20), named(1000, ".log"): one(500)})
+    (root / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1000\n")
+    (tmp_path / "staged").mkdir()
+    plan = plan_repair(opened(root), RepairOptions(Release.parse("4.3.1")), tmp_path / "staged")
+    tree = Overlay(LocalTree(str(root)), plan.plan.edits)
+    assert tree.stat(f"t-0/{named(500, '.log')}") is None
+    assert plan.books is not None
+    assert plan.books.balances
