@@ -42,11 +42,13 @@ class Cautions:
     Attributes:
         believed: logs in which the frames of whole batches stay as they are.
         kept: bytes of whole batches that stay where they are, by the directory of their partition.
+        unmoved: directories of partitions in which no batch is put elsewhere.
         left: logs, and directories of partitions, that stay as they are, with the first of what did not balance.
     """
 
     believed: set[str] = field(default_factory=set)
     kept: dict[str, set[bytes]] = field(default_factory=dict)
+    unmoved: set[str] = field(default_factory=set)
     left: dict[str, str] = field(default_factory=dict)
     _rounds: Counter[str] = field(default_factory=Counter)
 
@@ -63,7 +65,11 @@ class Cautions:
             lost = [record for record in books.lost if record.queue == name]
             if logs - self.believed:
                 self.believed |= logs
-            elif not self._keeps(directory, name, lost):
+            elif self._keeps(directory, name, lost):
+                pass
+            elif name not in self.unmoved:
+                self.unmoved.add(name)
+            else:
                 unsound = logs - self.left.keys() or {name}
                 self.left |= dict.fromkeys(unsound, problems[0])
             learned = True

@@ -277,7 +277,7 @@ class _Planner(Planner[LogDirectory]):
         return partition, PartitionLog(directory, partition, checkpoints), compacted
 
     def _ordered(self, name: str) -> Iterator[Step]:
-        found = self._partition(name)
+        found = None if name in self.cautions.unmoved else self._partition(name)
         if found is not None:
             survey = Survey(found[0], anywhere=True)
             survey.set_copies_aside(found[1].directory.partitions, ())

@@ -16,6 +16,7 @@ import numpy as np
 
 from formats.errors import DecodeError
 from formats.kafka import message_set
+from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, decode_record
 from formats.kafka.record_batch import (
     CRC_AT,
@@ -89,9 +90,15 @@ class Proofs:
     def is_fact(self, record: WholeRecord, origin: str) -> bool:
         """Whether a batch of after was in the partition before, anywhere, or is healed."""
         data = self.after.bytes_at(record.file, record.position, record.size)
-        if self.was_there(record):
+        if self.was_there(record) or self._came_back(record, data):
             return True
         return bool(self._of_replica(record, data) or self._healed(record, data, origin or record.file))
+
+    def _came_back(self, record: WholeRecord, data: bytes) -> bool:
+        """Whether a batch of after came with its log from the partition that had it instead of its own."""
+        files = dict.fromkeys(edit.file for step in self.steps if step.id == SEGMENT_NAME.id for edit in step.edits)
+        origins = (file for file in files if self._is_returned(file, record.file))
+        return any(self.before.bytes_at(file, record.position, len(data)) == data for file in origins)
 
     def was_there(self, record: WholeRecord) -> bool:
         """Whether the partition had a batch of after, in any of its logs."""
@@ -389,8 +396,10 @@ class Proofs:
         """
         columns, name = self.after.home(record.queue).columns, "partition_leader_epoch"
         before, after = (None if row is None else columns.value(name, row) for row in self._around(record))
-        stored = self.stored_epoch(record)
-        if epoch not in {before, after, stored}:
+        stored, later = self.stored_epoch(record), self._stored_epochs(record.queue)
+        if epoch not in {before, after, stored} or any(
+            entry.start_offset > record.offset and entry.epoch < epoch for entry in later
+        ):
             return False
         if (before is not None and epoch < before) or (after is not None and epoch > after):
             return False
@@ -404,12 +413,16 @@ class Proofs:
 
     def stored_epoch(self, record: WholeRecord) -> int | None:
         """Return the epoch that the leader-epoch-checkpoint has at the place of a batch."""
-        partition = self.before.partition(record.queue)
-        if partition is None:
-            return None
-        found = PartitionLog(self.before.directory, partition, Checkpoints(self.before.directory)).leader_epochs
-        entries = stored_epochs(partition, () if found.problems else tuple(found.entries))
+        entries = self._stored_epochs(record.queue)
         return max((entry.epoch for entry in entries if entry.start_offset <= record.offset), default=None)
+
+    def _stored_epochs(self, directory: str) -> Sequence[LeaderEpoch]:
+        """Return what the leader-epoch-checkpoint of a partition has; nothing where it cannot be believed."""
+        partition = self.before.partition(directory)
+        if partition is None:
+            return ()
+        found = PartitionLog(self.before.directory, partition, Checkpoints(self.before.directory)).leader_epochs
+        return stored_epochs(partition, () if found.problems else tuple(found.entries))
 
     def _outliers(self, directory: str) -> frozenset[tuple[str, int]]:
         """Places of the batches of before whose epochs are against those of the most others."""

@@ -441,8 +441,10 @@ class LogCheck:
             if agreed[before] and agreed[after] and runs[number].epoch not in known and runs[number].count <= _FEW
         }
         right = [number for number in right if number not in denied]
-        if len(right) > 1 and self._is_of_no_leader(runs[right[-1]], known) and agreed[right[-2]]:
-            right.pop()
+        count = len(right)
+        while count > 1 and self._is_of_no_leader(runs[right[count - 1]], known):
+            count -= 1
+        right = right[:count] if count and agreed[right[count - 1]] else right
         for number in sorted({*range(len(runs))} - {*right}):
             other = runs[min(right, key=lambda one: abs(one - number))].epoch
             self.damaged = True

@@ -27,7 +27,7 @@ def test_a_repair_is_taken_back_byte_for_byte(seed: int, tmp_path: Path) -> None
 
 
 FOUND = [5016, 5023, 5117, 5121, 5135, 20051, 20179, 20287, 20327, 20352, 30001, 30002, 30003, 30024, 30090]
-FOUND += [50100, 50249, 53037, 53119, 700364, 930390, 951138]
+FOUND += [50100, 50249, 53037, 53119, 700364, 930390, 951138, 971367]
 """Damage that repairs made worse once."""
 
 
@@ -42,7 +42,22 @@ def test_no_repair_loses_or_makes_up_a_whole_batch(seed: int, tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "seed",
-    [741_027, 741_062, 741_083, 741_271, 930_017, 930_028, 930_170, 930_247, 930_259, 930_375, 951_311],
+    [
+        741_027,
+        741_062,
+        741_083,
+        741_271,
+        930_017,
+        930_028,
+        930_170,
+        930_247,
+        930_259,
+        930_375,
+        951_311,
+        971_215,
+        971_262,
+        971_362,
+    ],
 )
 def test_bytes_of_another_log_leave_no_error(seed: int, tmp_path: Path) -> None:
     verdict = judge(seed, tmp_path, applies=True)
