@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from commands._types import Instant, PropertyFilter, Size, Sizes, Span, Weighted
+from rmqctl.families import FAMILIES
 from rmqctl.producing import MOST_TOPICS
 
 
@@ -31,7 +32,7 @@ _WHERE = (
     click.option(
         "--format",
         "family",
-        type=click.Choice(["auto", "rocketmq", "kafka"]),
+        type=click.Choice(["auto", *sorted(FAMILIES, reverse=True)]),
         default="auto",
         show_default=True,
         help="What to write; auto: what lies at PATH, a RocketMQ store where nothing does.",

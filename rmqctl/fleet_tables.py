@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from rmqctl.answer import Row
 from rmqctl.errors import NotAStore, RmqctlError, WrongUsage
+from rmqctl.families import FORMATS
 from rmqctl.fleet import open_all
 from rmqctl.inventory import Member, is_several, members_of
 from rmqctl.parallel import Share
@@ -46,7 +47,6 @@ STORES_SCHEMA = pa.schema(
 )
 """Columns of the table ``stores``: one row a store; ``error``: why it cannot be read."""
 _SEPARATOR = "#"  # in no name of a place
-_FAMILIES = {"rocketmq": "rocketmq", "kafkalog": "kafka"}
 T = TypeVar("T")
 
 
@@ -103,7 +103,7 @@ def tables_of(format: str, given: Mapping[str, str]) -> Tables:
     found = [
         Listed(member, tables_of_one(format, {**rest, **_options(format, member)}))
         for member in members
-        if member.family in {None, "auto", _FAMILIES[format]}
+        if member.family in {None, "auto", FORMATS[format].name}
     ]
     if not found:
         raise BadOption(f"none of the stores is one for the {format} source")

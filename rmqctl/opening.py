@@ -1,21 +1,16 @@
-"""From a path to a store: the families, and which of them what lies there belongs to.
-
-A family is a module that knows one kind of store. It is imported when something of its kind is met, and offers
-one function, ``open_at(place)``, which gives a :class:`Store`, a :class:`LoneFile`, or None where nothing at the
-path is of its kind.
-"""
+"""From a path to a store: which family what lies there belongs to."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import NotAStore
+from rmqctl.families import DEFAULT, FAMILIES
 from rmqctl.files.remote import open_tree
 from rmqctl.files.tree import BUNDLE_MANIFEST, LocalTree, is_directory
 from rmqctl.store import LoneFile, Place, Store
@@ -24,15 +19,6 @@ if TYPE_CHECKING:
     from rmqctl.answer import Row
     from rmqctl.files.archives import Bundle
     from rmqctl.producing import Produced, ProduceRequest
-
-FAMILIES: dict[str, str] = {"kafka": "rmqctl.kafka.family", "rocketmq": "rmqctl.rocketmq.family"}
-"""The families by the name that ``--format`` takes, each with its module; asked in this order."""
-_DEFAULT = "rocketmq"
-_MARKS = {
-    "kafka": {"meta.properties", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"},
-    "rocketmq": {"commitlog", "consumequeue"},
-}
-"""Names that only directories of one family hold: it is asked first, and the others need not be imported."""
 
 
 def open_path(
@@ -73,7 +59,7 @@ def open_path(
     place = Place(path, tree, is_directory(tree, path), tuple(commit_log), broker_conf, forced is not None)
     for family in _likely_first(place):
         if forced in (None, family):
-            found: Store | LoneFile | None = import_module(FAMILIES[family]).open_at(place)
+            found: Store | LoneFile | None = FAMILIES[family].module.open_at(place)
             if found is not None:
                 return found
     raise NotAStore(path, "it is of no known kind")
@@ -91,7 +77,7 @@ def _bundle_at(path: str) -> Bundle | None:
 def _likely_first(place: Place) -> list[str]:
     """Return the families in the order to ask them; one whose marks alone lie in a directory is the first."""
     names = {entry.name for entry in place.tree.entries("", sizes=False)} if place.is_directory else set()
-    marked = [family for family, marks in _MARKS.items() if marks & names]
+    marked = [family.name for family in FAMILIES.values() if family.marks & names]
     return sorted(FAMILIES, key=lambda family: marked != [family])
 
 
@@ -106,9 +92,9 @@ def _open_together(path: str, forced: str | None) -> Store:
     for part in filter(None, path.split(",")):
         tree = open_tree(part)
         places.append(Place(part, tree, is_directory(tree, part), is_forced=forced is not None))
-    for family, module in FAMILIES.items():
-        open_together = getattr(import_module(module), "open_together", None)
-        if forced in (None, family) and open_together is not None:
+    for family in FAMILIES.values():
+        open_together = getattr(family.module, "open_together", None)
+        if forced in (None, family.name) and open_together is not None:
             found: Store | None = open_together(places)
             if found is not None:
                 return found
@@ -158,13 +144,13 @@ def produce(path: Path, request: ProduceRequest, *, format: str | None = None) -
 
 def damages(format: str | None = None) -> list[Row]:
     """List the kinds of damage that a family makes on purpose, see :class:`ProduceRequest`."""
-    found: list[Row] = import_module(FAMILIES[_DEFAULT if format in {None, "auto"} else str(format)]).damages()
+    found: list[Row] = FAMILIES[DEFAULT if format in {None, "auto"} else str(format)].module.damages()
     return found
 
 
 def known_releases(family: str | None = None) -> list[str]:
     """Return the releases whose rules are known, in order; of all families without one."""
-    modules = [import_module(FAMILIES[name]) for name in FAMILIES if family in {None, name}]
+    modules = [one.module for one in FAMILIES.values() if family in {None, one.name}]
     return [
         f"{major}.{minor}.{patch}"
         for module in modules
@@ -176,14 +162,14 @@ def known_releases(family: str | None = None) -> list[str]:
 def _module_for(path: Path, format: str | None) -> ModuleType:
     """Return the family whose engine works on what lies at a path."""
     if format not in {None, "auto"}:
-        return import_module(FAMILIES[str(format)])
+        return FAMILIES[str(format)].module
     tree = LocalTree(str(path))
     entry = tree.stat("")
     if entry is not None and entry.is_directory and tree.entries("", sizes=False):
         place = Place(str(path), tree, is_directory=True)
-        for family in FAMILIES.keys() - {_DEFAULT}:
-            module = import_module(FAMILIES[family])
+        for family in FAMILIES.keys() - {DEFAULT}:
+            module = FAMILIES[family].module
             found = module.open_at(place) if hasattr(module, "produce") else None
             if found is not None and not isinstance(found, LoneFile):
                 return module
-    return import_module(FAMILIES[_DEFAULT])
+    return FAMILIES[DEFAULT].module

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, Protocol
 
 from rmqctl.answer import EVERY_KIND, Proposal, Row, Section
 from rmqctl.errors import Refused, WrongUsage
+from rmqctl.families import FAMILIES
 from rmqctl.filters import ALL, Names
 from rmqctl.text import milliseconds_of, number_of
 
 ACTIONS = ("show", "set", "copy", "clamp", "merge", "export", "import")
 _DOCUMENT = "consumer-offsets"
-_FAMILIES = ("rocketmq", "kafka")
 _EDGES = ("earliest", "latest")
 
 
@@ -379,8 +379,8 @@ def positions_of(text: str | bytes) -> tuple[str, list[Position]]:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(document, dict) or document.get("kind") != _DOCUMENT:
         raise ValueError(f'it is no object with "kind": "{_DOCUMENT}" and "family"')
-    if document.get("family") not in _FAMILIES:
-        raise ValueError(f'"family" is one of {", ".join(_FAMILIES)}')
+    if document.get("family") not in FAMILIES:
+        raise ValueError(f'"family" is one of {", ".join(FAMILIES)}')
     if not isinstance(document.get("positions"), list):
         raise ValueError('"positions" is no list')
     found = []

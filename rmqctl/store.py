@@ -74,7 +74,7 @@ class Asked:
     """What can be asked of anything that lies at a path, a store or one file of it.
 
     Attributes:
-        family: the family's name (:data:`rmqctl.opening.FAMILIES`).
+        family: the family's name (:data:`rmqctl.families.FAMILIES`).
         bundle: what the manifest says of the bundle that it is; None for a store.
     """
 
@@ -207,7 +207,7 @@ class Store(Asked):
         selection: the path inside that the user pointed at, "" for all of it. Reading verbs keep to it.
         lock: the lock file of a broker, relative to the root.
         keep_to_selection: commands that look only at the selection; others look at the whole store and say so.
-        table_format: how the data source of Spark calls it, see :data:`rmqctl.tables.FORMATS`.
+        table_format: how the data source of Spark calls it, see :data:`rmqctl.families.FORMATS`.
     """
 
     kind: str

@@ -22,15 +22,10 @@ import pyarrow as pa
 
 from rmqctl.arrow import TIME, ArrowTable, batched, in_calendar
 from rmqctl.errors import IOFailure, RmqctlError, WrongUsage
+from rmqctl.families import FORMATS
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.filters import nearest
 from rmqctl.parallel import Share, noted
-
-FORMATS: dict[str, str] = {"rocketmq": "rmqctl.rocketmq.tables.tables", "kafkalog": "rmqctl.kafka.tables.tables"}
-"""Formats by the name that ``spark.read.format`` takes, each with the module that has ``tables_of(given)``."""
-
-UNASKED_OPTIONS: dict[str, dict[str, str]] = {"rocketmq": {"body": "none"}}
-"""Options that a format has where neither they nor columns are given: nobody asked for bodies, so they are not read."""
 
 EARLIEST, LATEST = "earliest", "latest"
 MARKS = "marks"
@@ -423,7 +418,7 @@ def tables_of(format: str, given: Mapping[str, str]) -> Tables:
     Raises:
         BadOption: an option is not known, or its value is no such thing.
     """
-    found: Tables = import_module(FORMATS[format]).tables_of(given)
+    found: Tables = import_module(FORMATS[format].tables).tables_of(given)
     return found
 
 

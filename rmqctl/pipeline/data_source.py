@@ -23,14 +23,13 @@ import orjson
 import pyarrow as pa
 
 from rmqctl.errors import MissingExtra
+from rmqctl.families import FORMATS
 from rmqctl.fleet_tables import tables_of
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.tables import (
     EARLIEST,
-    FORMATS,
     LATEST,
     MARKS,
-    UNASKED_OPTIONS,
     BadOption,
     Change,
     Log,
@@ -214,7 +213,7 @@ class TableSource(DataSource):
 
     def schema(self) -> StructType:
         options = _options_of_table(self.options) or dict(self.options)
-        bare = {} if "columns" in map(fold, options) else UNASKED_OPTIONS.get(self.format, {})
+        bare = {} if "columns" in map(fold, options) else FORMATS[self.format].unasked
         found = _asked_for(self.format, {**bare, **options})
         return _with_options(spark_schema(found.schema()), _options_of_table(self.options))
 

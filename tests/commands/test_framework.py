@@ -136,8 +136,8 @@ _OF_OTHERS = (
 @pytest.mark.parametrize(
     ("verb", "own", "others"),
     [
-        # two of them for the options of Spark, one for the table of kinds of files
-        ("recover", 109, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")),
+        # two of them for the options of Spark, one each for the tables of kinds of files and of families
+        ("recover", 110, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")),
         ("verify", 135, ("rmqctl.rocketmq.verify.databases",)),
     ],
 )

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.opening import FAMILIES, open_path, open_store
+from rmqctl.families import FAMILIES
+from rmqctl.opening import open_path, open_store
 from rmqctl.questions import Transactions
 from tests.conftest import Rmqctl
 from tests.kafka.state.golden_state_helpers import WRITTEN_LATER
