@@ -231,17 +231,20 @@ class LogCheck:
 
     def _moved(self, log: PartitionLog, rows: _Rows) -> Iterator[Finding]:
         """Blame the last batch of the log if what lies beside the log knows the offsets before it for its own."""
-        place = (rows.files[-1].name, int(rows.position[-1])) if len(rows) > 1 else ("", 0)
-        hole = next((hole for hole in self._holes if (hole.file, hole.offset) == place), None)
-        if hole is None or self.compacted:
+        if self.compacted or len(rows) < 2 or not self._holes:
             return
-        self._holes.remove(hole)
         found, last = int(rows.base[-1]), int(rows.last[-1])
         low = int(rows.last[-2]) + 1
         right = low + last - found
+        hole, place = self._holes[-1], (rows.files[-1].name, int(rows.position[-1]))
+        is_begin = place[1] == 0 and low == rows.files[-1].base and (found ^ low).bit_count() == 1
+        is_begin &= not any(low < segment.base <= found for segment in self.partition.segments)
+        if (hole.file, hole.offset) != place and not (is_begin and hole.messages == found - low):
+            return
+        self._holes.pop()
         touches = rows.files[-2] is rows.files[-1] and rows.position[-2] + rows.size[-2] == rows.position[-1]
         segment = next((facts.segment for facts in self.segments if facts.segment.log is rows.files[-1]), None)
-        proof = ""
+        proof = f"the name of its segment, a bit from {found}" if is_begin and last >= found else ""
         if touches and segment is not None and not self._holes and last >= found and rows.epoch[-1] >= 0:
             proof = proof_of_end(log, segment, place[1], right)
         if not proof:

@@ -317,3 +317,16 @@ def test_a_batch_alone_in_a_compacted_segment_that_cannot_hold_it_is_not_believe
     assert tree.stat(f"t-0/{named(500, '.log')}") is None
     assert plan.books is not None
     assert plan.books.balances
+
+
+@pytest.mark.parametrize("bit", [6, 24, 30])
+def test_the_name_of_a_segment_proves_the_base_offset_of_the_last_batch_alone_in_it(bit: int, tmp_path: Path) -> None:
+    """Its indexes have no entry, and the segment can hold the wrong offset, too."""
+    files = {named(0, ".log"): run(0, 20), named(20, ".log"): one(20 ^ 1 << bit), named(21, ".snapshot"): b""}
+    root = made(tmp_path / "logs", files)
+    (tmp_path / "staged").mkdir()
+    plan = plan_repair(opened(root), RepairOptions(Release.parse("4.3.1")), tmp_path / "staged")
+    tree = Overlay(LocalTree(str(root)), plan.plan.edits)
+    assert tree.open(f"t-0/{named(20, '.log')}").read_at(0, 1 << 20) == one(20)[:8] + one(20 ^ 1 << bit)[8:]
+    assert plan.books is not None
+    assert (plan.books.balances, plan.books.given_up, plan.books.healed) == (True, 0, 1)
