@@ -321,6 +321,21 @@ def test_files_that_expire_before_they_are_opened_are_not_there(
     assert checked.messages < 400
 
 
+def test_queue_files_that_are_about_to_expire_are_no_damage(
+    rmqctl: Rmqctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker deletes files of the log first, and only then those of queues that lead there."""
+    root, _ = _expiring(tmp_path)
+    for log in sorted((root / "commitlog").iterdir())[:-2]:
+        log.unlink()
+    found = json.loads(rmqctl("verify", root, "-o", "json").stdout)
+    assert [finding[:2] for finding in wrong(found)] == [("log.gap", "commitlog/00000000000000000000")]
+    monkeypatch.setattr("rmqctl.files.moment.is_locked", lambda path: True)
+    for words in ("verify @", "verify @ --level structure", "doctor @"):
+        done = rmqctl(*words.replace("@", str(root)).split())
+        assert done.exit_code == 0, done.stdout
+
+
 def test_a_bundle_has_files_that_expire_while_it_is_made(
     rmqctl: Rmqctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

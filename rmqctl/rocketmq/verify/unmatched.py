@@ -318,17 +318,19 @@ def lost_file(store: RocketMQStore, context: LogContext, beyond: int) -> Finding
 
 def lost_start(store: RocketMQStore, context: LogContext, before: int, file_size: int) -> Finding:
     """Return the finding for first files of the log that did not expire: expiry would have deleted these queue files
-    too.
+    too. Beside a running broker it is about to do so.
     """
     directory = store.log_files[0].name.rpartition("/")[0] if store.log_files else COMMIT_LOG
     base = before // file_size * file_size
+    when = "just now" if store.is_running else "just before the broker stopped"
     message = (
         f"whole queue files point to offsets from {before} on, but the log begins at {context.min_offset}: a file of "
-        "the log is missing, or it expired just before the broker stopped (expiry deletes such queue files next)"
+        f"the log is missing, or it expired {when} (expiry deletes such queue files next)"
     )
+    severity = Severity.NOTE if store.is_running else Severity.WARNING
     name = f"{directory}/{base:0{OFFSET_DIGITS}d}"
     size = context.min_offset - base
-    return Finding(LOG_GAP, name, 0, size, message, Severity.WARNING, physical_offset=base)
+    return Finding(LOG_GAP, name, 0, size, message, severity, physical_offset=base)
 
 
 _REASONS = {
