@@ -6,9 +6,10 @@ Needs Java and Maven.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from click.testing import Result
@@ -29,18 +30,35 @@ _SMALL_FILES = (
     "maxHashSlotNum=2000",
     "maxIndexNum=8000",
     "autoCreateTopicEnable=true",
+    "flushConsumerOffsetInterval=300",
 )
-_ASKED = (("verify",), ("verify", "--level", "structure"), ("rebuild",), ("repair",), ("recover",))
-_ROUNDS = 4
+_EXPIRING = (
+    "fileReservedTime=0", "cleanResourceInterval=2000", f"deleteWhen={';'.join(f'{hour:02d}' for hour in range(24))}",
+)  # fmt: skip
+"""Every file of the log but the last expires at once, at any hour; up to ten go every two seconds."""
+_ASKED = tuple(
+    tuple(line.split())
+    for line in (
+        "doctor @", "info @", "topics @", "topics @ --as-found", "lag @", "verify @", "verify @ --level structure", "recover @",
+        "recover @ --compare", "repair @", "rebuild @", "dump @ -o jsonl", "dump @ --damaged", "dump @ --pending timer",
+        "dump @ --topic LiveA -n 50", "offsets @", "preflight @ --to 5.5.0", "stats @ --engine local", "sql @ select*from(findings)",
+        "sql @ select*from(topics)", "report @ OUT.json", "salvage @ OUT", "convert @ OUT", "bundle @ OUT", "rebuild @ --into OUT",
+        "export @ OUT --engine local",
+    )
+)  # fmt: skip
+"""Commands with the store (@), and a name for what is made (OUT)."""
+_OTHERWISE = {("rebuild", "@"), ("export", "@")}
+"""An index made of what is left of the log is divided among files otherwise; an export reads the files as they lie, and says
+that some have gone."""
 _BODY = 88  # where the body begins in a record with IPv4 addresses
 
 
 @contextmanager
-def _under_load(release: str, root: Path, compiled: Path) -> Iterator[None]:
+def _under_load(release: str, root: Path, compiled: Path, settings: tuple[str, ...] = ()) -> Iterator[None]:
     """A broker on a new store, with producers and a consumer at work."""
     command = java(
         class_path(release, compiled, "WholeBroker"), root.parent / "home", "WholeBroker",
-        root, ",".join(_TOPICS), 0, *_SMALL_FILES, storm="true",
+        root, ",".join(_TOPICS), 0, *_SMALL_FILES, *settings, storm="true",
     )  # fmt: skip
     with (
         (root.parent / "errors").open("wb") as errors,
@@ -63,16 +81,23 @@ def _under_load(release: str, root: Path, compiled: Path) -> Iterator[None]:
 def test_a_rocketmq_broker(release: str, rmqctl: Rmqctl, tmp_path: Path, compiled: Path) -> None:
     root = tmp_path / "store"
     with _under_load(release, root, compiled):
-        for _ in range(_ROUNDS):
-            for words in _ASKED:
-                done = rmqctl(words[0], root, *words[1:])
-                assert done.exit_code == 0, (words, done.stdout, done.stderr)
+        for _ in range(rounds(2, 100)):
+            _all_well(_ASKED, root, rmqctl)
         first = next(row for row in open_store(str(root)).dump() if row["topic"] in _TOPICS)
         log, body = root / first["file"], first["position"] + _BODY
         _flip(log, body)
         found = [(row["id"], row["file"], row["offset"]) for row in open_store(str(root)).verify(notes=False)]
         assert found == [("log.body-crc", first["file"], body)]
         _flip(log, body)
+    assert rmqctl("verify", root).exit_code == 0
+
+
+@pytest.mark.parametrize("release", ["4.9.7", "5.5.0"])
+def test_a_rocketmq_broker_whose_files_expire(release: str, rmqctl: Rmqctl, tmp_path: Path, compiled: Path) -> None:
+    root = tmp_path / "store"
+    with _under_load(release, root, compiled, _EXPIRING):
+        for _ in range(rounds(1, 10)):
+            _all_well([words for words in _ASKED if words[:2] not in _OTHERWISE], root, rmqctl)
     assert rmqctl("verify", root).exit_code == 0
 
 
@@ -91,9 +116,13 @@ _BROKER = {
     "log.retention.check.interval.ms": 500, "log.cleaner.backoff.ms": 500, "log.initial.task.delay.ms": 500,
     "log.cleaner.min.cleanable.ratio": 0.01,
 }  # fmt: skip
-_ASKED_OF_KAFKA = (
-    ("verify",), ("verify", "--level", "structure"), ("repair",), ("topics",), ("rebuild",), ("recover",), ("doctor",),
-    ("lag",), ("dump",), ("transactions",), ("producers",), ("info",),
+_ASKED_OF_KAFKA = tuple(
+    tuple(line.split())
+    for line in (
+        "verify @", "verify @ --level structure", "repair @", "topics @", "rebuild @", "recover @", "doctor @", "lag @", "dump @",
+        "transactions @", "producers @", "info @", "stats @ --engine local", "sql @ select*from(findings)",
+        "sql @ select*from(topics)", "salvage @ OUT", "bundle @ OUT",
+    )
 )  # fmt: skip
 
 
@@ -107,9 +136,7 @@ def test_a_kafka_broker(release: str, rmqctl: Rmqctl, tmp_path: Path, compiled: 
             node.ask("storm", name, tmp_path / name, *([f"id-{name}"] if name.startswith("txn") else []))
         node.ask("commit", "group", "kept", 0)
         for _ in range(rounds(3, 30)):
-            for words in _ASKED_OF_KAFKA:
-                done = rmqctl(words[0], root, *words[1:])
-                assert done.exit_code == 0, (words, done.stdout, done.stderr)
+            _all_well(_ASKED_OF_KAFKA, root, rmqctl)
         closed = min((root / "kept-0").glob("*.log"))
         _flip(closed, 80)
         found = {(row["id"], row["file"]) for row in open_store(str(root)).verify(notes=False)}
@@ -117,6 +144,14 @@ def test_a_kafka_broker(release: str, rmqctl: Rmqctl, tmp_path: Path, compiled: 
         assert ("batch.crc", str(closed.relative_to(root))) in found
         node.ask("calm")
     assert rmqctl("verify", root).exit_code == 0
+
+
+def _all_well(asked: Iterable[tuple[str, ...]], root: Path, rmqctl: Rmqctl) -> None:
+    """Give each command; none finds anything, or damages what it makes."""
+    for words in asked:
+        with TemporaryDirectory(dir=root.parent) as out:
+            done = rmqctl(*(word.replace("@", str(root)).replace("OUT", f"{out}/made") for word in words))
+            assert done.exit_code == 0, (words, done.stdout[-3000:], done.stderr[-3000:])
 
 
 def _flip(file: Path, at: int) -> None:
