@@ -17,8 +17,10 @@ from urllib.parse import quote
 
 PROJECT = Path(__file__).parent / "java"
 RELEASES = ("4.9.8", "5.5.0")
-BROKERS = ("WholeBroker", "LoadSpeed", "StartedBroker", "ServedStore", "RecordBroker", "FateBroker")
+BROKERS = ("WholeBroker", "LoadSpeed", "StartedBroker", "ServedStore", "RecordBroker", "FateBroker", "BrokerCluster")
 """Programs that need the jars of a whole broker."""
+ADMINS = ("BrokerCluster",)
+"""Those that need the administrator's, too."""
 OPENS = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")
 )
@@ -37,7 +39,7 @@ def class_path(release: str, work: Path, program: str = "Judge") -> str:
     classes.mkdir()
     shutil.copy(PROJECT / "pom.xml", project)
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={project}/cp.txt"]
-    profile = ["-Pbroker"] if program in BROKERS else []
+    profile = ["-Pbroker,admin" if program in ADMINS else "-Pbroker"] if program in BROKERS else []
     is_old = release.startswith("3.")
     if is_old:
         profile = ["-Pbroker", "-Drocketmq.group=com.alibaba.rocketmq"]
