@@ -42,6 +42,7 @@ from rmqctl.rocketmq.state.config import (
     consumer_offsets,
     delay_offsets,
     is_made_at_start,
+    is_own_topic,
     queue_type,
     read_checkpoint,
     read_config,
@@ -166,7 +167,7 @@ def topic_steps(store: RocketMQStore, lost: Collection[str] = (), made: Iterable
             kind = {"queue.type": queue_type(right)}
             entries[topic] = {**own, "attributes": {**(attributes or {}), **kind}} if own else right
             changed.append(topic)
-        elif own is None and (topic in lost or not document):
+        elif own is None and (topic in lost or not document or is_own_topic(topic)):
             entries[topic] = right
             changed.append(topic)
     if changed:

@@ -220,9 +220,10 @@ class Whereabouts:
         gaps = [replace(gap) for gap in self.damage.gaps]
         for run in self.damage.misplaced:
             gaps += self._foreign(run)
-        if len(gaps) == len(self.damage.gaps):
+        gaps = _joined(gaps) if len(gaps) > len(self.damage.gaps) else gaps
+        gaps = [self._over_blank(gap) for gap in gaps]
+        if gaps == self.damage.gaps:
             return self.damage
-        gaps = [self._over_blank(gap) for gap in _joined(gaps)]
         last = gaps[-1]
         if last.end == self.damage.end and not last.file.lead:
             last.is_tail = True

@@ -323,7 +323,7 @@ def read_checkpoint(store: RocketMQStore) -> tuple[dict[str, int], int] | None:
 # --- topics that a store knows of -------------------------------------------------------------------
 
 
-_MADE_FOR_GROUPS = ("%RETRY%", "%DLQ%")
+_MADE_WHEN_NEEDED = ("%RETRY%", "%DLQ%", "TRANS_CHECK_MAX_TIME_TOPIC")
 _OWN_PREFIXES = ("rmq_sys_", LIGHT, "RMQ_SYS_")
 _OWN_TOPICS = {
     SCHEDULE_TOPIC,
@@ -332,7 +332,6 @@ _OWN_TOPICS = {
     "CHECKPOINT_TOPIC",
     "OFFSET_MOVED_EVENT",
     "SELF_TEST_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
 }
 
 
@@ -342,8 +341,8 @@ def is_made_at_start(topic: str) -> bool:
 
 
 def is_own_topic(topic: str) -> bool:
-    """Topics that brokers make or use without an entry in topics.json; those of groups when these come back."""
-    return is_made_at_start(topic) or topic.startswith(_MADE_FOR_GROUPS)
+    """Topics that brokers make or use without an entry in topics.json; some only when they have a message for them."""
+    return is_made_at_start(topic) or topic.startswith(_MADE_WHEN_NEEDED)
 
 
 def known_topics(store: RocketMQStore) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from fixtures import golden
 from fixtures.random_damage import Recipe
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.repair.plan import RepairOptions, overlaid, plan_repair
+from rmqctl.rocketmq.state.config import configured_topics
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.repair.attacks_helpers import OTHER, Besieger, besieged
 from tests.rocketmq.repair.judged import seeds
@@ -84,6 +86,14 @@ def test_what_is_given_up_as_of_another_log_is_not_put_back(tmp_path: Path) -> N
     assert (found.foreign, found.sacrificed, found.moved) == ([], [], 21)
 
 
+def test_a_blank_record_of_another_file_keeps_nothing_from_going_home(tmp_path: Path) -> None:
+    """The second halves of two files exchanged: one blank record ends the other file exactly, in front of where units lead."""
+    half, halves = 65536, [file_of("5.5.0-clean", number)[65536:] for number in (1, 0)]
+    recipe = [edit for number, data in enumerate(halves) for edit in put(number, 131072, half, data)]
+    found = accounted("5.5.0-clean", recipe, tmp_path)
+    assert (found.named, found.stranded, found.moved) == (0, [], 152)
+
+
 def test_records_without_a_body_that_go_home_with_those_beside_them_are_accounted_for(tmp_path: Path) -> None:
     """Those that 3.x writes where a transaction ends; nothing but their lengths proves them."""
     data = file_of("3.2.6-crash", 3)
@@ -129,6 +139,26 @@ def test_placeholders_in_front_of_all_other_records_have_the_store_time_of_the_n
     assert {step.id for step in (*repair.plan.steps, *repair.left)}.isdisjoint({"log.store-time"})
     with LogReader(overlaid(store, repair.plan.edits).log_files) as log:
         assert log.store_timestamp(0) == log.store_timestamp(131072) != 0
+
+
+@pytest.mark.parametrize("without", [[], ["LabOrders"]])
+def test_topics_that_a_broker_makes_only_when_it_needs_them_are_written_with_the_others(
+    without: list[str], tmp_path: Path
+) -> None:
+    """A broker that starts serves none of the half messages that it had given up, until it gives up another."""
+    root = golden.unpack("5.5.0-crash", tmp_path)
+    file, copy = root / "config" / "topics.json", root / "config" / "topics.json.bak"
+    table = json.loads(file.read_text("utf-8"))
+    wanted = "TRANS_CHECK_MAX_TIME_TOPIC"
+    for topic in (wanted, *without):
+        del table["topicConfigTable"][topic]
+    copy.unlink()
+    file.write_text(json.dumps(table), "utf-8") if without else file.unlink()
+    store = open_store_at(str(root))
+    made = overlaid(store, plan_repair(store, RepairOptions(), tmp_path).plan.edits)
+    topics = configured_topics(made)
+    assert topics is not None
+    assert topics[wanted]["readQueueNums"] == 1
 
 
 @pytest.mark.parametrize("kind", ["write_astray", "head_bit", "queues_swapped", "files_swapped", "config_foreign"])
