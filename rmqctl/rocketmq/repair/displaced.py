@@ -692,8 +692,9 @@ def naming_losses(below: RocketMQStore, after: RocketMQStore, steps: Sequence[St
     touched = sorted((*span, number) for number, step in enumerate(steps) for span in _spans(step, bases))
     lost: dict[bytes, int] = {}
     with LogReader(after.log_files) as log:
-        reached = -1
+        reached = last = -1
         for at, raw in whole_among(below.log_files, merged((begin, end) for begin, end, _ in touched)):
+            reached, last = reached if at > last else -1, at  # a file that is too long lies over the next one
             is_inside = at + len(raw) <= reached  # of another whole one: what its message says
             reached = max(reached, at + len(raw) - len(decode_record(raw)[0]["properties"]))
             if not is_inside and _is_gone(log, at, raw):

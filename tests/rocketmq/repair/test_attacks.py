@@ -16,7 +16,7 @@ from rmqctl.rocketmq.state.config import configured_topics
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.repair.attacks_helpers import OTHER, Besieger, besieged
 from tests.rocketmq.repair.judged import seeds
-from tests.rocketmq.repair.misdirected_helpers import Account
+from tests.rocketmq.repair.misdirected_helpers import Account, whole
 
 PAGE = 4096
 
@@ -84,6 +84,14 @@ def test_what_is_given_up_as_of_another_log_is_not_put_back(tmp_path: Path) -> N
     recipe = [*whole_file(1, 65536, file_of(OTHER, 0)), *put(0, 65536, 0, lost), *put(0, 65536, 24576, astray)]
     found = accounted("5.5.0-rocksdb-clean", recipe, tmp_path)
     assert (found.foreign, found.sacrificed, found.moved) == ([], [], 21)
+
+
+def test_what_is_given_up_under_a_file_that_is_too_long_has_its_name(tmp_path: Path) -> None:
+    """The foreign file in front says that it has the places of the next one, too."""
+    end = file_of("5.5.0-rdbcqmix-clean", 1).rstrip(b"\0")
+    record = next(found for _, found in whole(file_of(OTHER, 2)) if len(found.raw) < 600)
+    recipe = [*whole_file(0, 65536, file_of(OTHER, 0)), *put(1, 65536, len(end) + 1, record.raw)]
+    assert accounted("5.5.0-rdbcqmix-clean", recipe, tmp_path).named > 300
 
 
 def test_a_blank_record_of_another_file_keeps_nothing_from_going_home(tmp_path: Path) -> None:
