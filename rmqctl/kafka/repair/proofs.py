@@ -397,9 +397,9 @@ class Proofs:
         columns, name = self.after.home(record.queue).columns, "partition_leader_epoch"
         before, after = (None if row is None else columns.value(name, row) for row in self._around(record))
         stored, later = self.stored_epoch(record), self._stored_epochs(record.queue)
-        if epoch not in {before, after, stored} or any(
-            entry.start_offset > record.offset and entry.epoch < epoch for entry in later
-        ):
+        if epoch not in {before, after, stored} or (stored is not None and epoch < stored):
+            return False
+        if any(entry.start_offset > record.offset and entry.epoch < epoch for entry in later):
             return False
         if (before is not None and epoch < before) or (after is not None and epoch > after):
             return False
