@@ -47,9 +47,10 @@ _ASKED = tuple(
     )
 )  # fmt: skip
 """Commands with the store (@), and a name for what is made (OUT)."""
-_OTHERWISE = {("rebuild", "@"), ("export", "@")}
+_OTHERWISE = {("rebuild", "@"), ("export", "@"), ("bundle", "@")}
 """An index made of what is left of the log is divided among files otherwise; an export reads the files as they lie, and says
-that some have gone."""
+that some have gone; a plan of repair for queue files that are about to expire does not fit the store a moment later, so a
+bundle may say that its plan is another one."""
 _BODY = 88  # where the body begins in a record with IPv4 addresses
 
 
