@@ -13,7 +13,7 @@ from rmqctl import questions
 from rmqctl.errors import WrongUsage
 from rmqctl.kafka.store import KafkaFile, KafkaStore
 from rmqctl.questions import KAFKA, ROCKETMQ, Question
-from rmqctl.rocketmq.family import RocketMQ, RocketMQFile
+from rmqctl.rocketmq.family import RocketMQFile, RocketMQStore
 from rmqctl.store import Asked, Store
 
 QUESTIONS = {kind.__name__: kind for kind in vars(questions).values() if inspect.isclass(kind)}
@@ -25,7 +25,7 @@ def method_of(kind: type[Question[Any]]) -> str:
     return {"dump -o hex": "hex"}.get(kind.verb, kind.verb).replace("-", "_")
 
 
-@pytest.mark.parametrize("door", [RocketMQ, RocketMQFile, KafkaStore, KafkaFile])
+@pytest.mark.parametrize("door", [RocketMQStore, RocketMQFile, KafkaStore, KafkaFile])
 def test_every_answer_is_to_a_verb(door: type[Asked]) -> None:
     known = {method_of(kind): name for name, kind in QUESTIONS.items()}
     for name in (name for name in dir(door) if name.startswith("answer_")):
@@ -38,7 +38,7 @@ def test_every_question_is_asked_by_a_method_and_answered_by_a_family() -> None:
     for kind in QUESTIONS.values():
         name = method_of(kind)
         assert hasattr(Store, {"tables": "as_tables"}.get(name, name))
-        assert any(hasattr(door, f"answer_{name}") for door in (RocketMQ, KafkaStore)), name
+        assert any(hasattr(door, f"answer_{name}") for door in (RocketMQStore, KafkaStore)), name
 
 
 @pytest.mark.parametrize(("kind", "part"), OWN, ids=[f"{kind.verb} {part.name}" for kind, part in OWN])

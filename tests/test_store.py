@@ -15,7 +15,7 @@ from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.families import FAMILIES
 from rmqctl.filters import Filters
 from rmqctl.opening import open_store
-from rmqctl.rocketmq.family import RocketMQ, RocketMQFile
+from rmqctl.rocketmq.family import RocketMQFile, RocketMQStore
 from rmqctl.store import LoneFile, Store
 from tests.conftest import Rmqctl
 
@@ -35,7 +35,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_open_gives_a_store_of_the_family_that_lies_there(path: Path) -> None:
     store = rmqctl.open(path)
-    assert isinstance(store, RocketMQ)
+    assert isinstance(store, RocketMQStore)
     assert (store.kind, store.root, store.state, store.lock) == ("rocketmq-store", str(path), "clean", "lock")
     assert not store.is_running
     assert store.size == sum(f.stat().st_size for f in (path / "commitlog").iterdir())
@@ -60,7 +60,7 @@ def test_an_answer_that_finds_nothing_is_no_and_says_so(path: Path) -> None:
 
 def test_a_directory_inside_selects_and_a_file_outside_is_alone(path: Path, tmp_path: Path) -> None:
     inside = rmqctl.open(path / "index")
-    assert isinstance(inside, RocketMQ)
+    assert isinstance(inside, RocketMQStore)
     assert inside.selection == "index"
     alone = tmp_path / "checkpoint"
     alone.write_bytes((path / "checkpoint").read_bytes())

@@ -12,7 +12,7 @@ from rmqctl.errors import Refused, TooDamaged, WrongUsage
 from rmqctl.files.new_files import check_new_directory, making
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.store import KafkaStore
-from rmqctl.rocketmq.family import RocketMQ
+from rmqctl.rocketmq.family import RocketMQStore
 from rmqctl.rocketmq.store.files import missing_log
 from rmqctl.rocketmq.store.locate import check_no_part
 from rmqctl.store import Store, refuse_verb
@@ -39,9 +39,9 @@ def convert(store: Store, into: Path, options: ConvertOptions) -> Answer:
     """
     check_no_part(into)
     check_new_directory(into, _trees(store))
-    if options.renumber and isinstance(store, RocketMQ):
+    if options.renumber and isinstance(store, RocketMQStore):
         raise WrongUsage("--renumber", "is for Kafka as the source: a partition keeps the offsets of its queue.")
-    to = "kafka-log-directory" if isinstance(store, RocketMQ) else "rocketmq-store"
+    to = "kafka-log-directory" if isinstance(store, RocketMQStore) else "rocketmq-store"
     answer = Answer(work="convert", total=2 * store.size)
     answer.remark_writers(store)
     answer.remark(f"writing a {to.replace('-', ' ')} to {into}; {store.root} is only read")
@@ -50,7 +50,7 @@ def convert(store: Store, into: Path, options: ConvertOptions) -> Answer:
         result = Conversion(to, store.root, into)
         with making(into, options.owner):
             now = store.at_one_moment()
-            if isinstance(now, RocketMQ):
+            if isinstance(now, RocketMQStore):
                 to_kafka.to_kafka(now.files, result, options, answer.advance)
             elif isinstance(now, KafkaStore):
                 to_rocketmq.to_rocketmq(now.replicas, result, options, answer.advance)
@@ -73,7 +73,7 @@ def _trees(store: Store) -> list[str]:
         TooDamaged: its log is not there.
         WrongUsage: it is of a kind that nothing is made of.
     """
-    if isinstance(store, RocketMQ):
+    if isinstance(store, RocketMQStore):
         if any(file.lead for file in store.files.log_files):
             raise Refused(f"{store.root} has a DLedger log; export its messages instead")
         if (missing := missing_log(store.files)) is not None:

@@ -30,7 +30,7 @@ from rmqctl.rocketmq.engine.message import is_topic
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.record import inner_messages, is_inner_batch, open_body
 from rmqctl.rocketmq.salvage.books import whole_blocks
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 LIGHT = "%LMQ%"
@@ -90,7 +90,7 @@ class ConversionLedger:
 
     # --- messages of RocketMQ -------------------------------------------------------------------------------
 
-    def of_rocketmq(self, store: RocketMQStore, end: int | None = None) -> Iterator[Rows]:
+    def of_rocketmq(self, store: StoreFiles, end: int | None = None) -> Iterator[Rows]:
         """Yield the messages of a store.
 
         Args:

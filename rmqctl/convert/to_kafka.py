@@ -39,7 +39,7 @@ from rmqctl.rocketmq.state.config import (
     stored_topics,
     table,
 )
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.text import number_of
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -59,7 +59,7 @@ _KEPT = {"retention.ms": "-1"}
 _OFFSETS_SETTINGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(100 << 20)}
 
 
-def to_kafka(store: RocketMQStore, result: Conversion, options: ConvertOptions, advance: Advance) -> None:
+def to_kafka(store: StoreFiles, result: Conversion, options: ConvertOptions, advance: Advance) -> None:
     """Write the log directory.
 
     Raises:
@@ -92,7 +92,7 @@ class _Writer:
     """Writes queue after queue."""
 
     def __init__(
-        self, engine: KafkaEngine, store: RocketMQStore, result: Conversion, options: ConvertOptions, advance: Advance
+        self, engine: KafkaEngine, store: StoreFiles, result: Conversion, options: ConvertOptions, advance: Advance
     ) -> None:
         self.engine, self.store, self.result, self.options, self.advance = engine, store, result, options, advance
         self.reader = LogReader(store.log_files)
@@ -236,7 +236,7 @@ class _Partition:
             engine.delete_records(queue.target, queue.number, queue.start)
 
 
-def _known_queues(store: RocketMQStore) -> Iterator[tuple[str, int]]:
+def _known_queues(store: StoreFiles) -> Iterator[tuple[str, int]]:
     """Yield the queues that the configuration names, those of the brokers' own making left out."""
     topics = table(read_config(store, "topics.json").document, "topicConfigTable")
     if has_stored_config(store):
@@ -254,7 +254,7 @@ def _known_queues(store: RocketMQStore) -> Iterator[tuple[str, int]]:
 # --- consumer groups ------------------------------------------------------------------------------------
 
 
-def _write_offsets(engine: KafkaEngine, store: RocketMQStore, result: Conversion, options: ConvertOptions) -> None:
+def _write_offsets(engine: KafkaEngine, store: StoreFiles, result: Conversion, options: ConvertOptions) -> None:
     """Write the offsets of all groups as the group coordinator commits them."""
     offsets = {(o.group, o.topic, o.queue_id): o for o in consumer_offsets(store)}
     if has_stored_config(store):
@@ -280,7 +280,7 @@ def _write_offsets(engine: KafkaEngine, store: RocketMQStore, result: Conversion
             engine.append(CONSUMER_OFFSETS, number, records[at : at + _BATCH_RECORDS])
 
 
-def _delays(store: RocketMQStore) -> Iterable[ConsumerOffset]:
+def _delays(store: StoreFiles) -> Iterable[ConsumerOffset]:
     return (
         ConsumerOffset("", SCHEDULE_TOPIC, DELAY_GROUP, level - 1, offset)
         for level, offset in delay_offsets(store).items()
@@ -295,7 +295,7 @@ def _commit(commit: ConsumerOffset, now: int, offset: int) -> Record:
 # --- what is left out -----------------------------------------------------------------------------------
 
 
-def _note_what_stays(store: RocketMQStore, found: Gathered, names: Names, result: Conversion) -> None:
+def _note_what_stays(store: StoreFiles, found: Gathered, names: Names, result: Conversion) -> None:
     keys, records = names.queues(), found.records
     by_topic: dict[str, int] = {}
     for number, count in zip(*np.unique(records["queue"], return_counts=True), strict=True):

@@ -36,7 +36,7 @@ from rmqctl.rocketmq.rebuild.build import (
     note,
     queue_file_sizes,
 )
-from rmqctl.rocketmq.store.files import QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.store.files import QUEUES, QUEUES_EXT, StoreFiles
 from rmqctl.rocketmq.store.geometry import Geometry, IndexGeometry
 from rmqctl.rocketmq.tables.splits import log_splits
 from rmqctl.rocketmq.verify.splits import Split
@@ -152,7 +152,7 @@ def builder(spark: SparkSession) -> Builder:
     """Return a builder for :class:`rmqctl.rocketmq.rebuild.rebuild.Rebuild` that works on Spark."""
 
     def build(
-        store: RocketMQStore,
+        store: StoreFiles,
         geometry: Geometry,
         job: Job,
         root: Path,
@@ -175,7 +175,7 @@ def builder(spark: SparkSession) -> Builder:
     return build
 
 
-def _run(spark: SparkSession, store: RocketMQStore, work: _Work) -> list[_Bucket]:
+def _run(spark: SparkSession, store: StoreFiles, work: _Work) -> list[_Bucket]:
     from rmqctl.pipeline.data_source import spark_schema
 
     parts = list(enumerate(log_splits(store, SPLIT_SIZE)))
@@ -190,7 +190,7 @@ def _run(spark: SparkSession, store: RocketMQStore, work: _Work) -> list[_Bucket
     return [pickle.loads(bytes(row.result)) for row in rows]  # noqa: S301 - of our own tasks
 
 
-def _put_together(store: RocketMQStore, work: _Work, buckets: list[_Bucket]) -> Built:
+def _put_together(store: StoreFiles, work: _Work, buckets: list[_Bucket]) -> Built:
     """Move the files to their places and add up what is known of them."""
     queues = _series(work.geometry, QueueFilesWriter(work.root, queue_file_sizes(work.geometry)), work.bitmap)
     built = Built(work.root, queues)

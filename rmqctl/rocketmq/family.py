@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rmqctl.answer import Intent, Proposal
 from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.files.tree import Tree
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.store import LoneFile, Place, Store, StoreDirectory, hold_to_change
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def open_at(place: Place) -> Store | LoneFile | None:
     from rmqctl.rocketmq.store.locate import open_path
 
     found = open_path(place.path, commit_log=place.commit_log, broker_conf=place.broker_conf)
-    return RocketMQFile(found.tree, found.name, place) if isinstance(found, LoneFile) else RocketMQ(found, place)
+    return RocketMQFile(found.tree, found.name, place) if isinstance(found, LoneFile) else RocketMQStore(found, place)
 
 
 def produce(path: Path, request: ProduceRequest) -> Produced:
@@ -97,7 +97,7 @@ class RocketMQFile(_Family, LoneFile):
         return _diff(self, asked)
 
 
-class RocketMQ(_Family, Store):
+class RocketMQStore(_Family, Store):
     """A broker store, opened for reading.
 
     Attributes:
@@ -109,7 +109,7 @@ class RocketMQ(_Family, Store):
     lock = "lock"
     table_format = "rocketmq"
 
-    def __init__(self, files: RocketMQStore, place: Place | None = None) -> None:
+    def __init__(self, files: StoreFiles, place: Place | None = None) -> None:
         self.files, self.place = files, place
         self.selection = files.selection
 
@@ -296,10 +296,10 @@ class RocketMQ(_Family, Store):
     def produce(self, request: ProduceRequest) -> Produced:
         return produce(Path(self.root), request)
 
-    def at_one_moment(self, *, is_last: bool = False) -> RocketMQ:
-        return RocketMQ(self._now(is_last=is_last), self.place) if self.is_running else self
+    def at_one_moment(self, *, is_last: bool = False) -> RocketMQStore:
+        return RocketMQStore(self._now(is_last=is_last), self.place) if self.is_running else self
 
-    def _now(self, *, is_last: bool = False) -> RocketMQStore:
+    def _now(self, *, is_last: bool = False) -> StoreFiles:
         """Return the files as they are, or where a broker runs as they were at one moment, for all that judges them."""
         if not self.is_running:
             return self.files
@@ -331,7 +331,7 @@ class RocketMQ(_Family, Store):
         return stream(self.files, self.place, asked.name, wanted, asked.columns)
 
 
-def _diff(a: RocketMQ | RocketMQFile, asked: questions.Diff) -> Answer:
+def _diff(a: RocketMQStore | RocketMQFile, asked: questions.Diff) -> Answer:
     from rmqctl.rocketmq.diff.driver import Side
     from rmqctl.rocketmq.verbs import copying
 
@@ -352,16 +352,16 @@ def _diff(a: RocketMQ | RocketMQFile, asked: questions.Diff) -> Answer:
     return answer
 
 
-def _files_of(stores: Sequence[Store], option: str) -> list[RocketMQStore]:
+def _files_of(stores: Sequence[Store], option: str) -> list[StoreFiles]:
     return [_of_family(store, option).at_one_moment().files for store in stores]
 
 
-def _of_family(store: Store, option: str) -> RocketMQ:
+def _of_family(store: Store, option: str) -> RocketMQStore:
     """Return a store that is to be of RocketMQ, too.
 
     Raises:
         WrongUsage: it is not.
     """
-    if isinstance(store, RocketMQ):
+    if isinstance(store, RocketMQStore):
         return store
     raise WrongUsage(option, f"{store.root} is a {store.kind.replace('-', ' ')}; give a RocketMQ store.")

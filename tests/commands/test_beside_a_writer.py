@@ -26,7 +26,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.queues.moment import at_one_moment
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from tests.conftest import Rmqctl
@@ -280,7 +280,7 @@ def test_copies_are_of_one_moment(family: str, rmqctl: Rmqctl, tmp_path: Path) -
     assert rmqctl("verify", tmp_path / "salvage").exit_code == 0
 
 
-def _expiring(tmp_path: Path) -> tuple[Path, RocketMQStore]:
+def _expiring(tmp_path: Path) -> tuple[Path, StoreFiles]:
     """A store with many small files that counts as in use."""
     config = StoreConfig.small(commit_log_file_size=1 << 13, queue_file_size=400, index_slots=50, index_entries=90)
     with StoreEngine.open(tmp_path / "store", config) as engine:
@@ -342,7 +342,7 @@ def test_a_bundle_has_files_that_expire_while_it_is_made(
     root, _ = _expiring(tmp_path)
     monkeypatch.setattr("rmqctl.files.moment.is_locked", lambda path: path == str(root / "lock"))
 
-    def then_gone(store: RocketMQStore, **more: Any) -> RocketMQStore:
+    def then_gone(store: StoreFiles, **more: Any) -> StoreFiles:
         found = at_one_moment(store, **more)
         if more.get("is_last"):
             for kind in ("commitlog", "index", "consumequeue/T0/0"):

@@ -14,7 +14,7 @@ import pytest
 
 from fixtures import golden as stores
 from rmqctl.errors import TooDamaged
-from rmqctl.rocketmq.family import RocketMQ
+from rmqctl.rocketmq.family import RocketMQStore
 from tests.commands import incidents
 from tests.conftest import Rmqctl
 
@@ -155,10 +155,10 @@ def test_a_large_log_is_looked_at_less(
 def test_what_cannot_be_asked_is_no_all_clear(
     rmqctl: Rmqctl, golden: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def damaged(self: RocketMQ, **_: object) -> NoReturn:
+    def damaged(self: RocketMQStore, **_: object) -> NoReturn:
         raise TooDamaged("config/consumerOffset.json", "it is no JSON")
 
-    monkeypatch.setattr(RocketMQ, "lag", damaged)
+    monkeypatch.setattr(RocketMQStore, "lag", damaged)
     done = rmqctl("doctor", golden("5.5.0-clean"))
     assert done.exit_code == 1
     assert "Not looked at: lag: config/consumerOffset.json" in " ".join(done.stdout.split())

@@ -20,7 +20,7 @@ from rmqctl.files.remote import RemoteFile, RemoteTree, is_url, join_url, open_t
 from rmqctl.files.tree import LocalTree, Tree, read_all
 from rmqctl.installation import line_for_extra
 from rmqctl.rocketmq.log.commitlog import CommitLog
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_path, open_store
 
 STORE = "5.3.3-crash"
@@ -253,9 +253,9 @@ def test_protocols() -> None:
 
 def test_stores_parts_and_files_open_by_url(uploaded: str) -> None:
     store = open_path(uploaded)
-    assert isinstance(store, RocketMQStore)
+    assert isinstance(store, StoreFiles)
     part = open_path(f"{uploaded}/commitlog/{0:020d}")
-    assert isinstance(part, RocketMQStore)
+    assert isinstance(part, StoreFiles)
     assert (part.root, part.selection) == (uploaded, f"commitlog/{0:020d}")
     with pytest.raises(NotAStore, match="nothing is there; check the spelling"):
         open_path(f"{uploaded}/nothing")

@@ -33,7 +33,7 @@ from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.served import indexed
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.interop.brokers_helpers import FAMILIES
 from tests.interop.judge import Judge, class_path, has_java, settings_of
@@ -71,7 +71,7 @@ class Case(NamedTuple):
     gives_up: list[str]
     left: set[str]
     foretold: Recovery
-    store: RocketMQStore
+    store: StoreFiles
 
 
 def repaired(damager: Attacker, recipe: Recipe, release: str, room: Path) -> tuple[Case | None, str]:

@@ -19,7 +19,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.recovery.rules import has_dledger_log
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from tests.interop.judge import OPENS, PROJECT, has_java
@@ -82,7 +82,7 @@ def kept(suite: str, room: Path, classes: str) -> list[Path]:
     return sorted((room / "keep").iterdir(), key=lambda path: int(path.name))
 
 
-def opened(load: Path, state: str) -> RocketMQStore | None:
+def opened(load: Path, state: str) -> StoreFiles | None:
     """A store as it was kept, under the configuration that its test gave it; None where there was none yet."""
     root, conf = load / state, load / f"{state}.conf"
     if not any(root.glob("commitlog*")) and not any(root.glob("dledger-*/data")):
@@ -101,7 +101,7 @@ def files(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in found if not (path.parent / "CURRENT").exists()}
 
 
-def foreseen(load: Path, said: dict[str, str], store: RocketMQStore) -> list[str]:
+def foreseen(load: Path, said: dict[str, str], store: StoreFiles) -> list[str]:
     """What comes out otherwise than `recover` says, which is asked of no log of a DLedger group."""
     if has_dledger_log(store):
         return []

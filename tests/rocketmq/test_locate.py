@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from fixtures import golden
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_path, root_of
 from rmqctl.store import LoneFile
 
@@ -34,7 +34,7 @@ COMMANDS = ("info", "topics", "verify", "dump")
 def test_a_store_is_found_from_any_part_of_it(part: str) -> None:
     root = golden.pristine("5.3.3-clean")
     found = open_path(os.path.join(root, part) if part != "/" else f"{root}/")
-    assert isinstance(found, RocketMQStore)
+    assert isinstance(found, StoreFiles)
     assert Path(found.root) == root
     assert found.selection == part.strip("/")
 
@@ -42,7 +42,7 @@ def test_a_store_is_found_from_any_part_of_it(part: str) -> None:
 def test_a_root_whose_parents_are_named_like_a_part(tmp_path: Path) -> None:
     root = golden.unpack("4.5.2-clean", tmp_path / "index" / "config")
     found = open_path(str(root))
-    assert isinstance(found, RocketMQStore)
+    assert isinstance(found, StoreFiles)
     assert (Path(found.root), found.selection) == (root, "")
 
 
@@ -62,7 +62,7 @@ def test_the_root_above_a_path(path: str, expected: tuple[str, str] | None) -> N
 def test_a_file_in_the_root_named_from_there(monkeypatch: pytest.MonkeyPatch, rmqctl: Rmqctl) -> None:
     monkeypatch.chdir(golden.pristine("5.3.3-crash"))
     found = open_path("abort")
-    assert isinstance(found, RocketMQStore)
+    assert isinstance(found, StoreFiles)
     assert found.selection == "abort"
     assert rmqctl("info", "checkpoint").exit_code == 0
 

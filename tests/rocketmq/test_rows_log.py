@@ -15,19 +15,19 @@ from rmqctl.rocketmq.dump import log
 from rmqctl.rocketmq.dump.dump import Dump
 from rmqctl.rocketmq.dump.log import Request
 from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.log_files import ended, log_of, record
 
 SIZE = 4096
-Store = Callable[..., RocketMQStore]
+Store = Callable[..., StoreFiles]
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """Makes a store of log files, given as bytes."""
 
-    def make(*files: bytes, selection: str = "") -> RocketMQStore:
+    def make(*files: bytes, selection: str = "") -> StoreFiles:
         (tmp_path / "commitlog").mkdir()
         for number, data in enumerate(files):
             (tmp_path / "commitlog" / f"{number * SIZE:020d}").write_bytes(data.ljust(SIZE, b"\0"))
@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> Store:
     return make
 
 
-def dump(store: RocketMQStore, limit: int | None = None, **wanted: Any) -> list[dict[str, Any]]:
+def dump(store: StoreFiles, limit: int | None = None, **wanted: Any) -> list[dict[str, Any]]:
     """Rows of the log, after a check that the JSON lines say the same."""
     request = Request(Filter(**wanted), limit=limit)
     rows = list(Dump.of_store(store, request).rows())

@@ -28,7 +28,7 @@ from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.store.file_kinds import FileKind
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, forgiving, unreadable_files
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, StoreFiles, forgiving, unreadable_files
 from rmqctl.text import instant, number_of
 
 _EVERYWHERE = (-1 << 62, 1 << 62)
@@ -44,10 +44,10 @@ class Side:
     """
 
     log: Log
-    store: RocketMQStore | None = None
+    store: StoreFiles | None = None
 
     @classmethod
-    def of_store(cls, store: RocketMQStore, name: str) -> Side:
+    def of_store(cls, store: StoreFiles, name: str) -> Side:
         """Return a store as typed: all of it, its log or a file of that, or its queues.
 
         Raises:

@@ -28,7 +28,7 @@ from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.recovery.rules import has_dledger_log
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 
 _EPOCHS = "epochFileCheckpoint"
 _MOST = 16 << 20
@@ -48,7 +48,7 @@ class _Replica:
     """
 
     name: str
-    store: RocketMQStore
+    store: StoreFiles
     side: Side
     epochs: tuple[tuple[int, int], ...] = ()
     missing: dict[Place, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class _Replica:
 
 
 def contests(
-    names: Sequence[str], stores: Sequence[RocketMQStore], advance: Advance = lambda _: None
+    names: Sequence[str], stores: Sequence[StoreFiles], advance: Advance = lambda _: None
 ) -> Iterator[Contest]:
     """Compare the logs of some stores; there is one log."""
     found = [_replica(name, store) for name, store in zip(names, stores, strict=True)]
@@ -69,7 +69,7 @@ def contests(
     yield Contest("commitlog", [_candidate(one) for one in found], relations, is_salvageable=is_salvageable)
 
 
-def _replica(name: str, store: RocketMQStore) -> _Replica:
+def _replica(name: str, store: StoreFiles) -> _Replica:
     found = _Replica(name, store, Side.of_store(store, name))
     if has_dledger_log(store):
         _look_at_entries(found)
@@ -105,7 +105,7 @@ def _term(log: LogReader, physical: int) -> int:
     return int(plan_of(DLedgerEntry).unpack_from(log.read(physical - ENTRY_SIZE, ENTRY_SIZE))[0]["term"])
 
 
-def _epochs_of(store: RocketMQStore) -> tuple[tuple[int, int], ...]:
+def _epochs_of(store: StoreFiles) -> tuple[tuple[int, int], ...]:
     """Return the master epochs of a store; none where it keeps none, or none that can be read."""
     for name in (_EPOCHS, f"{_EPOCHS}.bak"):
         if store.tree.stat(name) is None:

@@ -15,7 +15,7 @@ from rmqctl.rocketmq.findings.derived import DIFF_QUEUE_ONLY_A, DIFF_QUEUE_ONLY_
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, StoreFiles
 
 Key = tuple[str, int]
 QueueKey = tuple[str, Key]
@@ -49,7 +49,7 @@ class StoreQueues:
         kind: ``consumequeue``, or ``batchconsumequeue``, whose units are numbered in the place of queue offsets.
     """
 
-    def __init__(self, store: RocketMQStore, kind: str = QUEUES) -> None:
+    def __init__(self, store: StoreFiles, kind: str = QUEUES) -> None:
         self.kind = kind
         self.dtype = BATCH_UNIT if kind == BATCH_QUEUES else UNIT
         self._rocks: dict[Key, Units] = {}
@@ -88,7 +88,7 @@ class StoreQueues:
                     yield offsets[keep], units[keep]
 
 
-def _rocks(store: RocketMQStore) -> dict[Key, Units]:
+def _rocks(store: StoreFiles) -> dict[Key, Units]:
     dtype = np.dtype([("queue_offset", np.int64), *((name, np.int64) for name in _FIELDS)])
     rows: dict[Key, list[tuple[int, ...]]] = {}
     for unit in rocksdb_units(store):
@@ -122,8 +122,8 @@ class QueueDiff:
         different, only_a, only_b: units that are not.
     """
 
-    a: RocketMQStore
-    b: RocketMQStore
+    a: StoreFiles
+    b: StoreFiles
     common: Common
     queues: int = 0
     equal: int = 0

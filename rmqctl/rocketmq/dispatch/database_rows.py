@@ -32,7 +32,7 @@ from formats.rocketmq.timer import TimerCheck
 from rmqctl.files.tree import read_all
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
 from rmqctl.rocketmq.store.databases import Database, StoredRows, new_database
-from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import StoreFile, StoreFiles
 from rmqctl.rocketmq.store.geometry import flag
 
 WHEEL_TOPIC = b"rmq_sys_wheel_timer"
@@ -200,7 +200,7 @@ class Marks:
         return [mark for mark in (self.index, self.halves) if mark is not None]
 
 
-def marks_in(store: RocketMQStore, database: Database, *, is_whole: bool = True) -> Marks:
+def marks_in(store: StoreFiles, database: Database, *, is_whole: bool = True) -> Marks:
     """Return the marks that the rows of each family of an open database name.
 
     Args:
@@ -220,13 +220,13 @@ def marks_in(store: RocketMQStore, database: Database, *, is_whole: bool = True)
     return Marks(index, halves, timers)
 
 
-def marks_of_none(store: RocketMQStore) -> Marks:
+def marks_of_none(store: StoreFiles) -> Marks:
     """Return the marks of an empty database: of the families that broker.conf has written."""
     written = (flag(store.settings, _SWITCHES[family], default=False) for family in (INDEX_FAMILY, HALF_FAMILY))
     return Marks(*(0 if switch else None for switch in written))
 
 
-def _is_written(store: RocketMQStore, database: Database, family: str) -> bool:
+def _is_written(store: StoreFiles, database: Database, family: str) -> bool:
     """By broker.conf; without a word there, a family that has rows is one that is written."""
     switch = _SWITCHES[family]
     if switch in store.settings:
@@ -234,13 +234,13 @@ def _is_written(store: RocketMQStore, database: Database, family: str) -> bool:
     return next(database.rows(family), None) is not None
 
 
-def wheel_offset(store: RocketMQStore) -> int:
+def wheel_offset(store: StoreFiles) -> int:
     """Return the next queue offset that the timer wheel reads; it stays as it was once RocksDB took over."""
     offset: int = timer_check(store).last_timer_queue_offset
     return offset
 
 
-def timer_check(store: RocketMQStore) -> Any:
+def timer_check(store: StoreFiles) -> Any:
     """Return how far the timer wheel came, with the fields of ``TimerCheck``; zeros without the file."""
     data = read_all(store.tree, "config/timercheck") or b""
     return TimerCheck.parse(data.ljust(TimerCheck.sizeof(), b"\0"))
@@ -250,7 +250,7 @@ _SCRATCH = ("timers", "halves", "ended", "recalled", "delivered", "early")
 
 
 @contextmanager
-def spilled_rows(store: RocketMQStore, directory: Path | None, index: Sink, *, indexed: bool) -> Iterator[MessageRows]:
+def spilled_rows(store: StoreFiles, directory: Path | None, index: Sink, *, indexed: bool) -> Iterator[MessageRows]:
     """Rows of a whole log whose tables lie on the disk: there may be more timers and half messages than memory holds.
 
     Args:

@@ -16,7 +16,7 @@ from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogBlock
-from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore
+from rmqctl.rocketmq.store.files import COMMIT_LOG, StoreFiles
 
 END = 1 << 62
 """An end of the log after all that is there."""
@@ -52,7 +52,7 @@ class LogThen:
         return not self.reason
 
 
-def log_at(store: RocketMQStore, at: int) -> LogThen:
+def log_at(store: StoreFiles, at: int) -> LogThen:
     """Return where the log ended at a time, epoch ms; what was stored in this millisecond was there. Reads the headers
     of all messages.
     """
@@ -109,7 +109,7 @@ def _queue(number: int) -> int:
     return queue - (1 << 32) if queue >> 31 else queue
 
 
-def is_now(store: RocketMQStore, then: LogThen, at: int) -> bool:
+def is_now(store: StoreFiles, then: LogThen, at: int) -> bool:
     """Whether nothing was written after a time, so that files are as they were: brokers write their settings every few
     seconds. Times of files that are older than the messages say nothing.
     """

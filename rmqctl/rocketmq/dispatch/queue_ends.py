@@ -24,7 +24,7 @@ from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, queues_of
 from rmqctl.rocketmq.queues.ranges import LogRange, QueueRange, last_unit, log_end, queue_range
 from rmqctl.rocketmq.queues.rocksdb import RocksUnit, open_queues, rocksdb_units
 from rmqctl.rocketmq.state.releases import release_range
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, QueueFiles, StoreFiles
 
 Key = tuple[str, int]
 
@@ -58,7 +58,7 @@ class _Unit:
     size: int
 
 
-def undispatched(store: RocketMQStore, dispatched: int, log: LogReader, *, but_first: bool = False) -> dict[Key, Tail]:
+def undispatched(store: StoreFiles, dispatched: int, log: LogReader, *, but_first: bool = False) -> dict[Key, Tail]:
     """Tails by topic and queue id; extra queues of a record (spec 3.7) only where queues of that topic are there.
 
     Args:
@@ -83,7 +83,7 @@ def undispatched(store: RocketMQStore, dispatched: int, log: LogReader, *, but_f
     return tails
 
 
-def _units(context: FileContext, state: LogState, start: int, ids: TextIds, store: RocketMQStore) -> Iterator[_Unit]:
+def _units(context: FileContext, state: LogState, start: int, ids: TextIds, store: StoreFiles) -> Iterator[_Unit]:
     for found in walk_file(context, state, start=start):
         if len(found.block):
             yield from _own_units(found, ids)
@@ -99,7 +99,7 @@ def _own_units(found: LogBlock, ids: TextIds) -> Iterator[_Unit]:
         yield _Unit(key, offset, int(counts[row]), physical, int(block.total_size[row]))
 
 
-def _extra_units(found: LogBlock, store: RocketMQStore) -> Iterator[_Unit]:
+def _extra_units(found: LogBlock, store: StoreFiles) -> Iterator[_Unit]:
     """Units of INNER_MULTI_DISPATCH."""
     names, offsets = (found.pairs.named(n) for n in (b"INNER_MULTI_DISPATCH", b"INNER_MULTI_QUEUE_OFFSET"))
     places = {int(row): i for i, row in enumerate(offsets.owner)}
@@ -115,7 +115,7 @@ def _extra_units(found: LogBlock, store: RocketMQStore) -> Iterator[_Unit]:
                 yield _Unit((topic, queue), int(text), 1, int(block.physical[row]), int(block.total_size[row]))
 
 
-def _has_queue(store: RocketMQStore, topic: str) -> bool:
+def _has_queue(store: StoreFiles, topic: str) -> bool:
     return store.in_database(topic) or store.tree.stat(f"{QUEUES}/{topic}") is not None
 
 
@@ -152,7 +152,7 @@ class QueueRow:
 
 
 def queue_rows(
-    store: RocketMQStore,
+    store: StoreFiles,
     wanted: Collection[Key] | None = None,
     dispatched: int | None = None,
     *,
@@ -210,7 +210,7 @@ def _sum(topic: str, queues: list[QueueRow]) -> dict[str, Any]:
 
 
 def _ranges(
-    store: RocketMQStore, log: LogRange, wanted: Collection[Key] | None, *, look_at_all: bool
+    store: StoreFiles, log: LogRange, wanted: Collection[Key] | None, *, look_at_all: bool
 ) -> tuple[list[QueueRange], int]:
     """Return the wanted queues, and the physical offset after the last record that any queue has a unit for; -1
     without.
@@ -231,20 +231,20 @@ def _ranges(
     return found, max(ends.values()) if ends[QUEUES] >= 0 else -1
 
 
-def _tails(store: RocketMQStore, release: Release, dispatched: int, log: LogReader) -> dict[Key, Tail]:
+def _tails(store: StoreFiles, release: Release, dispatched: int, log: LogReader) -> dict[Key, Tail]:
     """Return what the next start dispatches: after a clean stop 5.0.0 to 5.3.1 nothing, later all but one record."""
     if store.state != "clean" or release < _NO_DISPATCH:
         return undispatched(store, dispatched, log)
     return undispatched(store, dispatched, log, but_first=True) if release >= _DISPATCH_AFTER else {}
 
 
-def _queues(store: RocketMQStore) -> Iterator[Queue]:
+def _queues(store: StoreFiles) -> Iterator[Queue]:
     if not store.is_rocksdb:
         yield from queues_of(store.queues(QUEUES))
     yield from queues_of(store.queues(BATCH_QUEUES), BATCH_UNIT)
 
 
-def _named(store: RocketMQStore, wanted: Collection[Key]) -> Iterator[Queue]:
+def _named(store: StoreFiles, wanted: Collection[Key]) -> Iterator[Queue]:
     """Yield the queues of these keys that are there."""
     for kind, dtype in ((QUEUES, UNIT), (BATCH_QUEUES, BATCH_UNIT)):
         places = (QueueFiles(kind, topic, queue, f"{kind}/{topic}/{queue}", store.tree) for topic, queue in wanted)
@@ -259,12 +259,12 @@ def _last_end(queue: Queue, log: LogRange) -> int:
     return int(unit["physical_offset"][0]) + int(unit["size"][0])
 
 
-def _rocksdb_ranges(store: RocketMQStore, log: LogRange) -> list[QueueRange]:
+def _rocksdb_ranges(store: StoreFiles, log: LogRange) -> list[QueueRange]:
     """Return the ranges of queues in RocksDB, unit by unit."""
     return _ranges_of(rocksdb_units(store), log)
 
 
-def _light_ranges(store: RocketMQStore, log: LogRange) -> tuple[list[QueueRange], int]:
+def _light_ranges(store: StoreFiles, log: LogRange) -> tuple[list[QueueRange], int]:
     """Return the light queues that lie in the database alone, and how far the database reaches in the log."""
     with open_queues(store) as database:
         units = (unit for unit in database.units() if store.in_database(unit.topic))

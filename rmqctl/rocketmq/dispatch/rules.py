@@ -41,13 +41,13 @@ from rmqctl.rocketmq.store.files import (
     QUEUES,
     QUEUES_EXT,
     QueueFiles,
-    RocketMQStore,
+    StoreFiles,
     is_queue_id,
 )
 from rmqctl.rocketmq.store.geometry import flag
 
 
-def shown_delays(store: RocketMQStore) -> dict[int, int]:
+def shown_delays(store: StoreFiles) -> dict[int, int]:
     """Delay in ms of each level whose queue has a unit with its record: delivery time less store time."""
     found: dict[int, int] = {}
     if store.is_rocksdb:
@@ -63,7 +63,7 @@ def shown_delays(store: RocketMQStore) -> dict[int, int]:
     return found
 
 
-def assumed_levels(store: RocketMQStore, queue_ids: Iterable[int]) -> str:
+def assumed_levels(store: StoreFiles, queue_ids: Iterable[int]) -> str:
     """Return a sentence on the delay levels of queues that neither broker.conf nor a unit shows; empty without any.
 
     Args:
@@ -80,7 +80,7 @@ def assumed_levels(store: RocketMQStore, queue_ids: Iterable[int]) -> str:
     return f"nothing shows how long {named} last, so the broker's defaults are taken; {advice}"
 
 
-def _delays_in_database(store: RocketMQStore) -> dict[int, int]:
+def _delays_in_database(store: StoreFiles) -> dict[int, int]:
     """Return delays by level as the units of queues in RocksDB show them, whose units hold the store time; nothing
     where they cannot be read.
     """
@@ -141,7 +141,7 @@ class DispatchRules:
     batch_topics: frozenset[bytes] = frozenset()
 
     @classmethod
-    def of(cls, store: RocketMQStore, as_release: Release | None = None, *, starting: bool = False) -> DispatchRules:
+    def of(cls, store: StoreFiles, as_release: Release | None = None, *, starting: bool = False) -> DispatchRules:
         """Return the rules of the broker that wrote a store.
 
         Args:
@@ -206,7 +206,7 @@ class DispatchRules:
         return topic in self.batch_topics
 
 
-def batch_topics(store: RocketMQStore, *, starting: bool = False, reads_log: bool = True) -> frozenset[bytes]:
+def batch_topics(store: StoreFiles, *, starting: bool = False, reads_log: bool = True) -> frozenset[bytes]:
     """Topics with the attribute ``queue.type=BatchCQ``, and those that have batch queue files; where no configuration
     is there that could say it, those that hold inner batches and have no simple queue.
 
@@ -225,7 +225,7 @@ def batch_topics(store: RocketMQStore, *, starting: bool = False, reads_log: boo
     return frozenset(found)
 
 
-def _topics_of_batches(store: RocketMQStore) -> set[bytes]:
+def _topics_of_batches(store: StoreFiles) -> set[bytes]:
     """Topics of the inner batches of the log."""
     found, state = set[bytes](), LogState()
     for context in CommitLog(store.log_files).contexts():
@@ -234,20 +234,20 @@ def _topics_of_batches(store: RocketMQStore) -> set[bytes]:
     return found
 
 
-def _light_queue_ids(store: RocketMQStore) -> set[int]:
+def _light_queue_ids(store: StoreFiles) -> set[int]:
     """Queue ids of the light queues in files."""
     light = (e for e in store.tree.entries(QUEUES, sizes=False) if e.is_directory and e.name.startswith(LIGHT))
     return {int(e.name) for topic in light for e in store.tree.entries(topic.path, sizes=False) if is_queue_id(e.name)}
 
 
-def _delays(store: RocketMQStore) -> dict[int, int]:
+def _delays(store: StoreFiles) -> dict[int, int]:
     configured = store.settings.get("messageDelayLevel")
     if configured:
         return parse_delay_levels(configured)
     return {**parse_delay_levels(DEFAULT_DELAY_LEVELS), **shown_delays(store)}
 
 
-def _has_extension(store: RocketMQStore) -> bool:
+def _has_extension(store: StoreFiles) -> bool:
     return any(e.is_directory for e in store.tree.entries(QUEUES_EXT, sizes=False))
 
 

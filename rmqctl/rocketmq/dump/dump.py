@@ -25,7 +25,7 @@ from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL, LOG_TORN_TAIL
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
 from rmqctl.rocketmq.log.crc import body_crcs
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 
 POLL_SECONDS = 0.1
 PATIENCE = 50
@@ -209,7 +209,7 @@ class Dump:
         self._left = request.limit
 
     @classmethod
-    def of_store(cls, store: RocketMQStore, request: Request) -> Dump:
+    def of_store(cls, store: StoreFiles, request: Request) -> Dump:
         """Return what the store's selection means: the commit log for the root."""
         return cls(store_sources(store, request), request)
 

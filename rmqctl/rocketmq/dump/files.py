@@ -60,7 +60,7 @@ from rmqctl.rocketmq.log.columns import rows_of
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store import databases
 from rmqctl.rocketmq.store.database_rows import Decoder, decoder_of
-from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, StoreFile, StoreFiles
 from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, IndexGeometry, detect_index_geometry, integer
 from rmqctl.text import text_or_base64
 
@@ -410,7 +410,7 @@ def entry_index_rows(file: StoreFile, _: Request) -> Iterator[Row]:
 _SHOWN_BYTES = 256
 
 
-def database_rows(store: RocketMQStore, path: str, wanted: Filter) -> Iterator[Row]:
+def database_rows(store: StoreFiles, path: str, wanted: Filter) -> Iterator[Row]:
     """Yield the rows of a database, family by family in the order of their names, those in the write-ahead log
     included.
 

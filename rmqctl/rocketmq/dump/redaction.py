@@ -63,7 +63,7 @@ from rmqctl.rocketmq.store.databases import (
     open_database,
 )
 from rmqctl.rocketmq.store.file_kinds import FileKind, kind_at
-from rmqctl.rocketmq.store.files import RocketMQStore, is_offset
+from rmqctl.rocketmq.store.files import StoreFiles, is_offset
 
 KEPT_PROPERTIES = frozenset({
     b"PGROUP", b"WAIT", b"DELAY", b"RETRY_TOPIC", b"REAL_TOPIC", b"REAL_QID", b"TRAN_MSG", b"MIN_OFFSET",
@@ -94,7 +94,7 @@ _LOGS = frozenset({FileKind.COMMIT_LOG, FileKind.DLEDGER_DATA, FileKind.COMPACTI
 
 
 def redacted_file(
-    store: RocketMQStore,
+    store: StoreFiles,
     name: str,
     source: ByteSource,
     healed: ByteSource | None,
@@ -118,7 +118,7 @@ def redacted_file(
     return "of no known kind" if kind is FileKind.OTHER and not is_database else None
 
 
-def write_redacted_databases(store: RocketMQStore, place: Path) -> dict[str, str]:
+def write_redacted_databases(store: StoreFiles, place: Path) -> dict[str, str]:
     """Write databases whose keys are keys of messages, with the filler of these.
 
     Args:

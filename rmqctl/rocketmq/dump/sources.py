@@ -28,8 +28,8 @@ from rmqctl.rocketmq.store.files import (
     INDEX,
     QUEUES,
     QUEUES_EXT,
-    RocketMQStore,
     StoreFile,
+    StoreFiles,
     is_offset,
     is_queue_id,
     log_sequence,
@@ -106,7 +106,7 @@ _QUEUE_DEPTH = 3
 """Names under the directory of all queues: topic, queue, file."""
 
 
-def store_sources(store: RocketMQStore, request: Request) -> Iterator[Source]:
+def store_sources(store: StoreFiles, request: Request) -> Iterator[Source]:
     """Yield sources of what the store's selection means, in the order of names.
 
     Raises:
@@ -150,7 +150,7 @@ def _stands_alone(tree: Tree, path: str) -> bool:
 _DIRECTORY = Entry("", "", is_directory=True)
 
 
-def _root(store: RocketMQStore, request: Request) -> Iterator[Source]:
+def _root(store: StoreFiles, request: Request) -> Iterator[Source]:
     """Yield the log: messages alone, also of a DLedger log; entries are shown when the path leads into the group."""
     if store.log_trees:
         yield log_source(partial(_log_files, store), request, crashed=store.has_abort)
@@ -162,7 +162,7 @@ def _root(store: RocketMQStore, request: Request) -> Iterator[Source]:
         )
 
 
-def _log_files(store: RocketMQStore) -> list[StoreFile]:
+def _log_files(store: StoreFiles) -> list[StoreFile]:
     """Return the files of the log from all its paths, as they are now."""
     files = [file for name, tree in store.log_trees for file in log_sequence(tree, name)[0]]
     return sorted(files, key=lambda file: (file.base, file.name))
@@ -173,7 +173,7 @@ def _entry_files(tree: Tree, path: str) -> list[StoreFile]:
     return [replace(file, lead=ENTRY_SIZE) for file in sequence(tree, path, path)[0]]
 
 
-def _log(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
+def _log(store: StoreFiles, path: str, request: Request) -> Iterator[Source]:
     if any(is_under(file.name, path) for file in store.log_files):
         yield log_source(partial(_log_files, store), request, crashed=store.has_abort, under=path)
     elif path.count("/"):
@@ -183,7 +183,7 @@ def _log(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
 # --- queues ---------------------------------------------------------------------------------------
 
 
-def _queues(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
+def _queues(store: StoreFiles, path: str, request: Request) -> Iterator[Source]:
     """Files of the queues at or below a path ``<kind>[/<topic>[/<queue>[/<file>]]]``."""
     kind, *rest = path.split("/")
     if path == QUEUES and has_database(store, QUEUES):
@@ -221,7 +221,7 @@ def _queue_rows(files: list[StoreFile], queue: QueueName, extension_files: list[
 # --- DLedger, compacted topics, and the rest --------------------------------------------------------
 
 
-def _dledger(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
+def _dledger(store: StoreFiles, path: str, request: Request) -> Iterator[Source]:
     """Yield a DLedger group's directory, its ``data``, or files in it."""
     group, _, rest = path.partition("/")
     data, index = f"{group}/data", f"{group}/{INDEX}"
@@ -237,7 +237,7 @@ def _dledger(store: RocketMQStore, path: str, request: Request) -> Iterator[Sour
             yield file_source(store.tree, f"{group}/{name}", f"{group}/{name}", request)
 
 
-def _compaction(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
+def _compaction(store: StoreFiles, path: str, request: Request) -> Iterator[Source]:
     """Yield logs and queues of compacted topics, and their progress."""
     entry = store.tree.stat(path)
     if entry is not None and not entry.is_directory and path.count("/") < 2:
@@ -296,7 +296,7 @@ def _stray(file: StoreFile) -> Iterator[Row]:
     yield Finding(FILE_STRAY, file.name, 0, file.size, message).row()
 
 
-def selected_files(store: RocketMQStore) -> Iterator[StoreFile]:
+def selected_files(store: StoreFiles) -> Iterator[StoreFile]:
     """Yield the files that the store's selection means: those of the log for the root; directories in their order of
     names.
     """

@@ -46,7 +46,7 @@ from rmqctl.rocketmq.query.key import KeyQuery
 from rmqctl.rocketmq.query.offset import PULL_COUNT
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.time import Boundary
-from rmqctl.rocketmq.store.files import COMMIT_LOG, INDEX, RocketMQStore
+from rmqctl.rocketmq.store.files import COMMIT_LOG, INDEX, StoreFiles
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 
 # --- the store engine -------------------------------------------------------------------------------
@@ -69,9 +69,7 @@ class StoreEngine:
         recovered: what had to be recovered first, with the journal to take it back; None after a clean stop.
     """
 
-    def __init__(
-        self, root: Path, config: StoreConfig, store: RocketMQStore | None, disk: Disk, lock: StoreLock
-    ) -> None:
+    def __init__(self, root: Path, config: StoreConfig, store: StoreFiles | None, disk: Disk, lock: StoreLock) -> None:
         """Use :meth:`open`."""
         self.root, self.config, self.disk, self._lock = root, config, disk, lock
         self.recovered: Applied | None = None
@@ -123,7 +121,7 @@ class StoreEngine:
             lock.give_up()
             raise
 
-    def _take_over(self, store: RocketMQStore | None, state: OpenState | None) -> None:
+    def _take_over(self, store: StoreFiles | None, state: OpenState | None) -> None:
         config, disk = self.config, self.disk
         self.topics = TopicTable.of(store, config.release)
         rules = dispatch_rules(config, self.topics, DispatchRules.of(store) if store else None)

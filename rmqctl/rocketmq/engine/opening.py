@@ -40,7 +40,7 @@ from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.plan import recovery_plan
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.state.releases import release_range
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, COMMIT_LOG, QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, COMMIT_LOG, QUEUES, QUEUES_EXT, StoreFiles
 from rmqctl.rocketmq.store.geometry import IndexGeometry, detect_index_geometry, geometry_of
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.text import number_of
@@ -117,7 +117,7 @@ def process_id_of(config: StoreConfig) -> int | None:
 # --- the record that a killed writer left half written ----------------------------------------------
 
 
-def torn_record_plan(store: RocketMQStore, end: int) -> Plan | None:
+def torn_record_plan(store: StoreFiles, end: int) -> Plan | None:
     """Return the plan that puts zeros in the place of the last record, if it is torn; None where it is not.
 
     Args:
@@ -185,7 +185,7 @@ class OpenState:
         return {(topic.decode("utf-8", "surrogateescape"), queue_id): n for (topic, queue_id), n in found.items()}
 
 
-def existing(root: Path, config: StoreConfig) -> RocketMQStore | None:
+def existing(root: Path, config: StoreConfig) -> StoreFiles | None:
     """Return the store at a path, None where nothing is there yet, or no more than what an engine makes first.
 
     Raises:
@@ -203,7 +203,7 @@ def _is_found(path: str) -> bool:
     return path.startswith(COMMIT_LOG) and "/" not in path
 
 
-def check_kind(store: RocketMQStore) -> None:
+def check_kind(store: StoreFiles) -> None:
     """Refuse stores whose log or queues are of a kind that the engine does not write.
 
     Raises:
@@ -215,7 +215,7 @@ def check_kind(store: RocketMQStore) -> None:
         raise Refused(f"{store.root} has a DLedger log, which only its group can write; use a broker for it")
 
 
-def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
+def settled(store: StoreFiles, config: StoreConfig | None) -> StoreConfig:
     """Return the configuration for a store: its files' own sizes; its own release unless another is configured.
 
     Raises:
@@ -250,7 +250,7 @@ def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
     )
 
 
-def _index_fits(store: RocketMQStore, asked: StoreConfig) -> bool:
+def _index_fits(store: StoreFiles, asked: StoreConfig) -> bool:
     """Whether every index file has the length of the sizes asked for, which are not those that all have by default."""
     plain, size = StoreConfig(), IndexGeometry(asked.index_slots, asked.index_entries).file_size
     own = (asked.index_slots, asked.index_entries) != (plain.index_slots, plain.index_entries)
@@ -258,7 +258,7 @@ def _index_fits(store: RocketMQStore, asked: StoreConfig) -> bool:
     return own and bool(sizes) and all(found == size for found in sizes)
 
 
-def _ends_in_crc(store: RocketMQStore) -> bool:
+def _ends_in_crc(store: StoreFiles) -> bool:
     """Whether the last record has a CRC over itself: brokers that force it cut the log at the first one without."""
     last = last_record(store)
     return last is not None and stored_property_crc(last) is not None
@@ -286,13 +286,13 @@ def settings_of(config: StoreConfig) -> dict[str, str]:
     return {**found, "messageDelayLevel": config.delay_levels}
 
 
-def _has_files(store: RocketMQStore, kind: str) -> bool:
+def _has_files(store: StoreFiles, kind: str) -> bool:
     if kind == "index":
         return detect_index_geometry(store.tree, store.index_files) is not None
     return any(f.size > 0 for f in store.log_files) if kind == "commitlog" else False
 
 
-def state_of(store: RocketMQStore, config: StoreConfig, started: Recovery) -> OpenState:
+def state_of(store: StoreFiles, config: StoreConfig, started: Recovery) -> OpenState:
     """Where a cleanly stopped store goes on.
 
     Args:
@@ -367,12 +367,12 @@ class Opened:
         applied: what recovery changed after a crash, with the journal to take it back; None after a clean stop.
     """
 
-    store: RocketMQStore
+    store: StoreFiles
     state: OpenState
     applied: Applied | None = None
 
 
-def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
+def recover_before_open(store: StoreFiles, config: StoreConfig) -> Opened:
     """Bring a store into the state in which its broker would go on writing; the caller holds its lock.
 
     After a clean stop nothing is changed. After a crash a half written last record is taken away and the
@@ -407,7 +407,7 @@ def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
     return Opened(store, state, applied)
 
 
-def _refuse_damaged(store: RocketMQStore, found: Recovery) -> None:
+def _refuse_damaged(store: StoreFiles, found: Recovery) -> None:
     if found.error is not None:
         raise TooDamaged(store.root, f"a {found.release} broker does not start on it: {found.error}")
     if found.missing is not None:

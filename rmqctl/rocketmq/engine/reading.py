@@ -24,7 +24,7 @@ from rmqctl.rocketmq.query.records import Record, RecordReader
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.query.units import Unit
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
-from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore
+from rmqctl.rocketmq.store.files import COMMIT_LOG, StoreFiles
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 
 
@@ -120,9 +120,9 @@ class Reading:
             found = [reader.at(offset) for offset in offsets]
             return [record if isinstance(record, Record) else None for record in found]
 
-    def _store(self) -> RocketMQStore:
+    def _store(self) -> StoreFiles:
         paths = self.config.commit_log_paths or (COMMIT_LOG,)
-        store = RocketMQStore(LocalTree(self.root), [(path, LocalTree(self.root / path)) for path in paths])
+        store = StoreFiles(LocalTree(self.root), [(path, LocalTree(self.root / path)) for path in paths])
         store.is_running = True  # the engine's own abort file is no crash
         return store
 

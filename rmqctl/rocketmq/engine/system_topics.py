@@ -34,7 +34,7 @@ from rmqctl.rocketmq.engine.timer import TimerUnit, TimerWheel, Waiting
 from rmqctl.rocketmq.engine.topic_table import save_config, versioned
 from rmqctl.rocketmq.query.records import ENCODING, Record
 from rmqctl.rocketmq.state.config import delay_offsets, read_config
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 
 if TYPE_CHECKING:
     from rmqctl.rocketmq.engine.engine import StoreEngine
@@ -137,7 +137,7 @@ class Delivery:
     document: dict[str, Any]
 
     @classmethod
-    def of(cls, store: RocketMQStore | None) -> Delivery:
+    def of(cls, store: StoreFiles | None) -> Delivery:
         """From a store's delayOffset.json."""
         if store is None:
             return cls({}, {})
@@ -296,7 +296,7 @@ class SystemTopics:
         wheel: None where timer messages are not served.
     """
 
-    def __init__(self, root: Path, config: StoreConfig, disk: Disk, store: RocketMQStore | None) -> None:
+    def __init__(self, root: Path, config: StoreConfig, disk: Disk, store: StoreFiles | None) -> None:
         """Open the system topics of a store."""
         self.transactions, self.delivery = Transactions(), Delivery.of(store)
         self.wheel = TimerWheel(root, config, disk) if config.timer and config.is_5 else None

@@ -12,7 +12,7 @@ from rmqctl.errors import IOFailure
 from rmqctl.files.writing import Disk
 from rmqctl.release import Release
 from rmqctl.rocketmq.state.config import has_batch_queues, read_config, table
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 
 _IN_PLACE = Release(5, 1, 0)
 READ_WRITE = 6
@@ -46,7 +46,7 @@ class TopicTable:
         self.changed, self._kept = False, dict[str, KnownTopic]()
 
     @classmethod
-    def of(cls, store: RocketMQStore | None, release: Release) -> TopicTable:
+    def of(cls, store: StoreFiles | None, release: Release) -> TopicTable:
         """From a store's topics.json."""
         document = read_config(store, TOPICS).document if store is not None else None
         return cls(release, document if isinstance(document, dict) else {}, is_new=store is None)

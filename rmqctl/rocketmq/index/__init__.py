@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Entry, Tree
 from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, can_read, has_database, open_database
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, SLOT_SIZE, IndexGeometry, flag, read_header
 
 if TYPE_CHECKING:
@@ -131,12 +131,12 @@ class IndexFile:
         return self._opened().read_at(offset, size)
 
 
-def index_entries(store: RocketMQStore) -> list[Entry]:
+def index_entries(store: StoreFiles) -> list[Entry]:
     """Index files as they are listed, oldest first; names that are no time of 17 digits are left out."""
     return [e for e in store.index_files if not e.is_directory and e.name.isdigit() and len(e.name) == NAME_DIGITS]
 
 
-def index_files(store: RocketMQStore, geometry: IndexGeometry) -> list[IndexFile]:
+def index_files(store: StoreFiles, geometry: IndexGeometry) -> list[IndexFile]:
     """Open the index files of :func:`index_entries`, oldest first."""
     return [IndexFile.open(store.tree, e, geometry) for e in index_entries(store)]
 
@@ -174,7 +174,7 @@ def _time_name(milliseconds: int) -> str:
 _FAMILY = "default"
 
 
-def has_rows(store: RocketMQStore) -> bool:
+def has_rows(store: StoreFiles) -> bool:
     """Whether the index in RocksDB holds anything.
 
     Raises:
@@ -186,7 +186,7 @@ def has_rows(store: RocketMQStore) -> bool:
         return next(database.rows(_FAMILY), None) is not None
 
 
-def may_have_rows(store: RocketMQStore) -> bool:
+def may_have_rows(store: StoreFiles) -> bool:
     """Whether the database of messages holds any data: brokers from 5.4.0 on always make it, switches fill it."""
     if not has_database(store, MESSAGES):
         return False
@@ -194,7 +194,7 @@ def may_have_rows(store: RocketMQStore) -> bool:
     return any(name.endswith(".sst") or (name.endswith(".log") and size > 0) for name, size in names)
 
 
-def is_asked(store: RocketMQStore) -> bool:
+def is_asked(store: StoreFiles) -> bool:
     """Whether a broker answers from the index in RocksDB: with indexFileReadEnable, the default, it never does.
 
     Where broker.conf does not say, index files are asked if there are any.
@@ -207,7 +207,7 @@ def is_asked(store: RocketMQStore) -> bool:
     return not any(not e.is_directory for e in store.index_files) and has_rows(store)
 
 
-def is_written(store: RocketMQStore) -> bool | None:
+def is_written(store: StoreFiles) -> bool | None:
     """Whether brokers of the store put keys into RocksDB; None where that cannot be known without the extra."""
     if "indexRocksDBEnable" in store.settings:
         return flag(store.settings, "indexRocksDBEnable", default=False)
@@ -221,7 +221,7 @@ def is_written(store: RocketMQStore) -> bool | None:
         return True
 
 
-def files_are_written(store: RocketMQStore) -> bool:
+def files_are_written(store: StoreFiles) -> bool:
     """Whether brokers of the store write index files.
 
     Where broker.conf does not say: not if there is no file, and there are rows.

@@ -51,7 +51,7 @@ from rmqctl.rocketmq.log.record import (
     variant_of,
 )
 from rmqctl.rocketmq.log.scan import WINDOW, Extent, scan
-from rmqctl.rocketmq.store.files import OFFSET_DIGITS, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import OFFSET_DIGITS, StoreFile, StoreFiles
 from rmqctl.text import number_of
 
 LOOK_BACK = 1 << 20, 16 << 20
@@ -478,7 +478,7 @@ class Misplaced:
         return replace(self.file, base=self.home)
 
 
-def misplaced_files(store: RocketMQStore, size: int) -> list[Misplaced]:
+def misplaced_files(store: StoreFiles, size: int) -> list[Misplaced]:
     """Files under a wrong name, those beside the log that are as long as its files included.
 
     Args:
@@ -501,7 +501,7 @@ def misplaced_files(store: RocketMQStore, size: int) -> list[Misplaced]:
     return found
 
 
-def files_to_rename(store: RocketMQStore, found: Sequence[Misplaced]) -> list[Misplaced]:
+def files_to_rename(store: StoreFiles, found: Sequence[Misplaced]) -> list[Misplaced]:
     """Those of the files whose place no other file has, one for each place, ascending."""
     wrong = {one.file.name for one in found}
     taken = {f.base for f in store.log_files if f.name not in wrong}
@@ -523,7 +523,7 @@ def misnamed(found: Sequence[Misplaced]) -> Finding:
     return Finding(LOG_FILE_NAME, first.file.name, 0, 0, message, physical_offset=first.home)
 
 
-def log_file_at(store: RocketMQStore, name: str) -> StoreFile | None:
+def log_file_at(store: StoreFiles, name: str) -> StoreFile | None:
     """Return the file of the log, or beside those of the log, that has a name; None where it is none of them."""
     own = next((file for file in store.log_files if file.name == name), None)
     entry = store.tree.stat(name) if own is None and any(e.path == name for e in store.log_strays) else None
@@ -532,7 +532,7 @@ def log_file_at(store: RocketMQStore, name: str) -> StoreFile | None:
     return StoreFile(name, STRAY, entry.size, store.tree, name, entry.mtime_ms)
 
 
-def _strays(store: RocketMQStore, size: int) -> Iterator[StoreFile]:
+def _strays(store: StoreFiles, size: int) -> Iterator[StoreFile]:
     for entry in store.log_strays:
         found = store.tree.stat(entry.path)
         if found is not None and not found.is_directory and found.size == size:

@@ -14,7 +14,7 @@ from rmqctl.rocketmq.store.files import (
     QUEUES,
     QUEUES_EXT,
     SEPARATE_QUEUES,
-    RocketMQStore,
+    StoreFiles,
     is_queue_id,
 )
 from rmqctl.rocketmq.store.geometry import integer
@@ -25,14 +25,14 @@ _HOUR_MS = 3_600_000
 _OF_QUEUES = {QUEUES: "queue", BATCH_QUEUES: "batch-queue", QUEUES_EXT: "queue-ext"}
 
 
-def reserved(store: RocketMQStore) -> tuple[int, str]:
+def reserved(store: StoreFiles) -> tuple[int, str]:
     """Return how long a file of the log is kept after its last change, ms, and the setting in words."""
     given = integer(store.settings, "fileReservedTime")
     hours = given or _RESERVED_HOURS
     return hours * _HOUR_MS, f"{'fileReservedTime' if given else 'by default fileReservedTime'} {hours} h"
 
 
-def rule(store: RocketMQStore) -> str:
+def rule(store: StoreFiles) -> str:
     """Return what retention goes by (DefaultMessageStore.CleanCommitLogService)."""
     when = store.settings.get("deleteWhen", "04")
     return (
@@ -41,7 +41,7 @@ def rule(store: RocketMQStore) -> str:
     )
 
 
-def uses(store: RocketMQStore, topics: Names) -> Iterator[Use]:
+def uses(store: StoreFiles, topics: Names) -> Iterator[Use]:
     """Yield what the files of a store take: the log, then the rest by what it holds.
 
     Args:
@@ -63,7 +63,7 @@ def uses(store: RocketMQStore, topics: Names) -> Iterator[Use]:
     yield from found.values()
 
 
-def _log(store: RocketMQStore) -> Use:
+def _log(store: StoreFiles) -> Use:
     """The log, whose files expire from the first on, the last one never (MappedFileQueue.deleteExpiredFileByTime)."""
     use, now, kept, latest = Use("commit-log", Fate.RETENTION), now_ms(), reserved(store)[0], 0
     for file in store.log_files:

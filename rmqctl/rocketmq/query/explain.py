@@ -32,7 +32,7 @@ from rmqctl.rocketmq.query.messages import RecordUnit, unit_of
 from rmqctl.rocketmq.query.records import ENCODING, KEYS, UNIQUE_KEY, Absence, Record
 from rmqctl.rocketmq.state.config import did_you_mean, known_topics, read_checkpoint
 from rmqctl.rocketmq.store.databases import MESSAGES
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.geometry import index_geometry
 from rmqctl.text import instant, number_of
 
@@ -101,7 +101,7 @@ class IndexCauses:
         files: the index files, oldest first; at least one.
     """
 
-    store: RocketMQStore
+    store: StoreFiles
     files: list[IndexFile]
     query: KeyQuery
     walk: Walk
@@ -224,7 +224,7 @@ _LARGEST = 64 << 20
 
 
 def explain_key(
-    store: RocketMQStore, query: KeyQuery, answer: KeyAnswer, trace: Trace, progress: Progress | None = None
+    store: StoreFiles, query: KeyQuery, answer: KeyAnswer, trace: Trace, progress: Progress | None = None
 ) -> TraceStep:
     """Read the log, add what it says to the trace, and name the reason for what the answer lacks."""
     files = index_files(store, index_geometry(store))
@@ -245,7 +245,7 @@ class KeyExplanation:
     """
 
     def __init__(
-        self, store: RocketMQStore, files: list[IndexFile], query: KeyQuery, answer: KeyAnswer, trace: Trace
+        self, store: StoreFiles, files: list[IndexFile], query: KeyQuery, answer: KeyAnswer, trace: Trace
     ) -> None:
         self.store, self.files, self.query, self.answer, self.trace = store, files, query, answer, trace
         self.found: list[Record] = []
@@ -449,7 +449,7 @@ def copy_word(topic: str) -> str:
     return next((word for name, word in _COPIES if topic.startswith(name)), "system")
 
 
-def absent_step(absence: Absence, wanted: str, store: RocketMQStore, end: int = 0) -> TraceStep:
+def absent_step(absence: Absence, wanted: str, store: StoreFiles, end: int = 0) -> TraceStep:
     """Return the last step where an entry, a unit or an id leads to an offset without a record.
 
     Args:
@@ -471,7 +471,7 @@ def _includes(finding: Finding, physical: int) -> bool:
 
 
 def conclude_id(
-    store: RocketMQStore, wanted: MessageId, answer: IdAnswer, trace: Trace, progress: Progress | None = None
+    store: StoreFiles, wanted: MessageId, answer: IdAnswer, trace: Trace, progress: Progress | None = None
 ) -> TraceStep:
     """Note what the queues, or the log, say of the message; the last step names the reason."""
     if answer.messages:
@@ -487,7 +487,7 @@ def conclude_id(
     return steps.KEY_NOWHERE.conclude(key=f"unique key {wanted.text}", where="under any topic")
 
 
-def _found(store: RocketMQStore, wanted: MessageId, answer: IdAnswer, trace: Trace) -> TraceStep:
+def _found(store: StoreFiles, wanted: MessageId, answer: IdAnswer, trace: Trace) -> TraceStep:
     """Return what is unusual about a message that was found; else that nothing is."""
     record = answer.messages[0]
     if answer.foreign_host:
@@ -520,9 +520,7 @@ def _delivered(wanted: MessageId, answer: IdAnswer, unit: RecordUnit) -> TraceSt
     return NONE.conclude(found=f"the message lies at offset {record.physical_offset}, and {unit.found}")
 
 
-def _in_log(
-    store: RocketMQStore, wanted: MessageId, trace: Trace, progress: Progress | None
-) -> tuple[list[Record], int]:
+def _in_log(store: StoreFiles, wanted: MessageId, trace: Trace, progress: Progress | None) -> tuple[list[Record], int]:
     """Messages of the log with the unique key, and the physical offset after its last record."""
     search = Search(Filter(key=wanted.text), (UNIQUE_KEY,))
     found = list(search_log(store, search, progress=progress))
@@ -534,7 +532,7 @@ def _in_log(
 
 
 def _hidden(
-    store: RocketMQStore, wanted: MessageId, record: Record, answer: IdAnswer, trace: Trace, progress: Progress | None
+    store: StoreFiles, wanted: MessageId, record: Record, answer: IdAnswer, trace: Trace, progress: Progress | None
 ) -> TraceStep:
     """Return the reason where the log has the message and the index did not give it."""
     known = answer.answers.get(record.topic)
@@ -544,7 +542,7 @@ def _hidden(
     return explain_key(store, KeyQuery(record.topic, wanted.text, unique=True), known, trace, progress)
 
 
-def _no_record(store: RocketMQStore, absence: Absence, end: int) -> TraceStep:
+def _no_record(store: StoreFiles, absence: Absence, end: int) -> TraceStep:
     """Nothing lies where an offsetMsgId says."""
     if absence.miss is steps.RECORD_GONE and absence.physical_offset >= end > 0:
         absence = replace(absence, miss=steps.BEYOND_LOG)

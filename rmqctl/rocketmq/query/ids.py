@@ -20,7 +20,7 @@ from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery, by_key_in, by_key_in_database
 from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
 from rmqctl.rocketmq.state.config import known_topics
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.geometry import index_geometry
 from rmqctl.text import number_of
 
@@ -201,7 +201,7 @@ class IdAnswer:
 
 
 def by_id(
-    store: RocketMQStore,
+    store: StoreFiles,
     wanted: MessageId,
     topics: Sequence[str] = (),
     trace: Trace | None = None,
@@ -247,7 +247,7 @@ def _by_offset(wanted: MessageId, reader: RecordReader, trace: Trace) -> IdAnswe
 
 
 def _by_unique_key(
-    store: RocketMQStore, wanted: MessageId, topics: Sequence[str], log: LogReader, trace: Trace, *, strict: bool
+    store: StoreFiles, wanted: MessageId, topics: Sequence[str], log: LogReader, trace: Trace, *, strict: bool
 ) -> IdAnswer:
     answer = IdAnswer()
     queries = (KeyQuery(topic, wanted.text, unique=True, strict=strict) for topic in topics)

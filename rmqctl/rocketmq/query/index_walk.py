@@ -27,7 +27,7 @@ from rmqctl.rocketmq.index import IndexEntry, IndexFile
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.steps import span
 from rmqctl.rocketmq.store.databases import MESSAGES, Database, open_database
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.geometry import integer
 from rmqctl.text import instant
 
@@ -280,7 +280,7 @@ class DatabaseWalk(Walk):
 class MessageIndex:
     """The open index; :func:`open_index` makes one."""
 
-    def __init__(self, store: RocketMQStore, database: Database) -> None:
+    def __init__(self, store: StoreFiles, database: Database) -> None:
         self._store, self._database = store, database
         self._days = integer(store.settings, "maxRocksDBIndexQueryDays") or _DEFAULT_DAYS
         self._late: dict[str, list[tuple[bytes, int]]] = {}
@@ -370,7 +370,7 @@ def row_keys(record: Record) -> list[bytes]:
 
 
 @contextmanager
-def open_index(store: RocketMQStore) -> Iterator[MessageIndex]:
+def open_index(store: StoreFiles) -> Iterator[MessageIndex]:
     """Give the index in RocksDB, for reading.
 
     Raises:

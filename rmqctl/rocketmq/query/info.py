@@ -34,13 +34,13 @@ from rmqctl.rocketmq.store.databases import (
     has_database,
     open_database,
 )
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, SEPARATE_QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, SEPARATE_QUEUES, StoreFile, StoreFiles
 from rmqctl.rocketmq.store.geometry import geometry_of
 
 _GEOMETRY = ("commit_log_file_size", "queue_file_size", "index_slots", "index_entries", "source")
 
 
-def store_info(store: RocketMQStore) -> dict[str, Any]:
+def store_info(store: StoreFiles) -> dict[str, Any]:
     """Return the object of the contract. Reads the head of the log, its last file with data, and directory lists.
 
     The numbers of topics and queues are None where they are in RocksDB, and its package is not installed
@@ -68,7 +68,7 @@ def store_info(store: RocketMQStore) -> dict[str, Any]:
     return document | {"subsystems": parts} if parts else document
 
 
-def _parts(store: RocketMQStore) -> dict[str, dict[str, Any]]:
+def _parts(store: StoreFiles) -> dict[str, dict[str, Any]]:
     """Where each part lies, of stores that have any in RocksDB; none where a database cannot be opened."""
     try:
         return {part.name: part.row() for part in subsystems(store)}
@@ -76,7 +76,7 @@ def _parts(store: RocketMQStore) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def _queues(store: RocketMQStore) -> set[tuple[str, int]] | None:
+def _queues(store: StoreFiles) -> set[tuple[str, int]] | None:
     """All queues; None where they are in RocksDB, and its package is not installed or it cannot be opened."""
     found = {(q.topic, q.queue_id) for kind in (QUEUES, BATCH_QUEUES) for q in store.queues(kind)}
     if not (store.is_rocksdb or store.has_light_database):
@@ -88,14 +88,14 @@ def _queues(store: RocketMQStore) -> set[tuple[str, int]] | None:
         return None
 
 
-def _queue_store(store: RocketMQStore) -> str:
+def _queue_store(store: StoreFiles) -> str:
     """Where the queues are; a database whose double the files are is named after them."""
     if store.is_rocksdb:
         return "rocksdb"
     return "files+rocksdb" if store.has_rocksdb else "files"
 
 
-def log_info(store: RocketMQStore) -> dict[str, Any]:
+def log_info(store: StoreFiles) -> dict[str, Any]:
     """Files, offsets, times and sizes of the commit log."""
     files = store.log_files
     end = log_end(store)
@@ -111,7 +111,7 @@ def log_info(store: RocketMQStore) -> dict[str, Any]:
     }
 
 
-def segment_rows(store: RocketMQStore) -> Iterator[dict[str, Any]]:
+def segment_rows(store: StoreFiles) -> Iterator[dict[str, Any]]:
     """Yield the files of the commit log: what each holds, and when its first record was stored (None: none is found
     in its first 64 KiB).
     """
@@ -188,7 +188,7 @@ class Subsystem:
         }
 
 
-def subsystems(store: RocketMQStore) -> list[Subsystem]:
+def subsystems(store: StoreFiles) -> list[Subsystem]:
     """All parts; none for a store that has none in RocksDB.
 
     Raises:
@@ -209,11 +209,11 @@ def _database(path: str) -> str:
     return f"{path} (RocksDB)"
 
 
-def _there(store: RocketMQStore, *paths: str) -> list[str]:
+def _there(store: StoreFiles, *paths: str) -> list[str]:
     return [path for path in paths if store.tree.stat(path) is not None]
 
 
-def _configuration(store: RocketMQStore) -> list[Subsystem]:
+def _configuration(store: StoreFiles) -> list[Subsystem]:
     found = []
     for name, separate, files in _CONFIG:
         inside = [path for path in (CONFIG_V2, METADATA, separate) if has_database(store, path)]
@@ -229,7 +229,7 @@ def _configuration(store: RocketMQStore) -> list[Subsystem]:
     return found
 
 
-def _queue_parts(store: RocketMQStore) -> list[Subsystem]:
+def _queue_parts(store: StoreFiles) -> list[Subsystem]:
     database = store.queue_database
     kept = any(e.is_directory for e in store.tree.entries(QUEUES, sizes=False))
     places = [*([QUEUES] if kept else []), *([_database(database)] if database else [])]
@@ -248,7 +248,7 @@ def _queue_parts(store: RocketMQStore) -> list[Subsystem]:
     ]
 
 
-def _messages(store: RocketMQStore) -> list[Subsystem]:
+def _messages(store: StoreFiles) -> list[Subsystem]:
     """Index, timers and transactions; what the database holds is not known without the package."""
     unknown = may_have_rows(store) and not can_read()
     used = _families(store) if may_have_rows(store) and not unknown else set()
@@ -283,13 +283,13 @@ def _reads(inside: list[str], *, unknown: bool) -> str | None:
     return None if unknown else ROCKSDB if inside else FILES
 
 
-def _families(store: RocketMQStore) -> set[str]:
+def _families(store: StoreFiles) -> set[str]:
     """Column families of the database of messages that hold rows."""
     with open_database(store, MESSAGES, "looking for messages in RocksDB") as database:
         return {name for name in database.families if next(database.rows(name), None) is not None}
 
 
-def _pop(store: RocketMQStore) -> Subsystem:
+def _pop(store: StoreFiles) -> Subsystem:
     if not has_database(store, POP):
         return Subsystem("pop", [], FILES)
     switches = {"popConsumerKVServiceInit": "true"}

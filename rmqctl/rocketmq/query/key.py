@@ -15,7 +15,7 @@ from rmqctl.rocketmq.index import IndexFile, index_files, is_asked
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.index_walk import MAX_BATCH, IndexQuery, Walk, walk_index
 from rmqctl.rocketmq.query.records import ENCODING, Absence, Record, RecordReader
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.geometry import index_geometry, integer
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class KeyAnswer:
     messages: list[Record] = field(default_factory=list)
 
 
-def by_key(store: RocketMQStore, query: KeyQuery, trace: Trace | None = None) -> KeyAnswer:
+def by_key(store: StoreFiles, query: KeyQuery, trace: Trace | None = None) -> KeyAnswer:
     """Return the messages that a broker's index gives for a key."""
     trace = trace or Trace(on=False)
     batch = integer(store.settings, "maxMsgsNumBatch") or MAX_BATCH

@@ -30,7 +30,7 @@ from rmqctl.rocketmq.state.config import (
     stored_topics,
     table,
 )
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, RocketMQStore, is_queue_id
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, StoreFiles, is_queue_id
 
 
 def queues_of_topic(started: RecoveredStore, topic: str) -> list[int]:
@@ -93,16 +93,16 @@ def ranges(ids: list[int]) -> str:
     return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]} to {p[-1]}" for p in parts)
 
 
-def _directories(store: RocketMQStore, path: str) -> list[Any]:
+def _directories(store: StoreFiles, path: str) -> list[Any]:
     return [e for e in store.tree.entries(path, sizes=False) if e.is_directory and is_queue_id(e.name)]
 
 
-def _configured(store: RocketMQStore, topic: str) -> set[int]:
+def _configured(store: StoreFiles, topic: str) -> set[int]:
     """Queues that topics.json gives a topic; brokers answer for them though nothing was ever written."""
     return _queues_in(table(read_config(store, "topics.json").document, "topicConfigTable").get(topic))
 
 
-def _configured_in_database(store: RocketMQStore, topic: str) -> set[int]:
+def _configured_in_database(store: StoreFiles, topic: str) -> set[int]:
     """Queues that the configuration in RocksDB gives a topic."""
     from rmqctl.rocketmq.state.config import stored_topics
 
@@ -196,7 +196,7 @@ def progress_of(started: RecoveredStore) -> Progress:
     return found
 
 
-def group_names(store: RocketMQStore) -> list[str]:
+def group_names(store: StoreFiles) -> list[str]:
     """Return the groups that stored an offset or are configured, sorted."""
     configured = table(read_config(store, "subscriptionGroup.json").document, "subscriptionGroupTable")
     stored = (*consumer_offsets(store), *stored_offsets(store))
@@ -306,7 +306,7 @@ _LEAST_LITE_MS = 15 * 60_000
 """Broker's minLiteTTl: no lite topic expires earlier."""
 
 
-def with_lite_topics(store: RocketMQStore, rows: Iterable[Row]) -> Iterator[Row]:
+def with_lite_topics(store: StoreFiles, rows: Iterable[Row]) -> Iterator[Row]:
     """The rows of `topics`; those of lite topics name their parent, when they expire, and how far their groups are.
 
     A lite topic expires some minutes after its last message, as its parent's attribute says, unless a group lags.
@@ -332,7 +332,7 @@ def with_lite_topics(store: RocketMQStore, rows: Iterable[Row]) -> Iterator[Row]
         yield row | {"parent": parent, "lite_topic": name, "expires_timestamp": expires, "groups": groups}
 
 
-def _lite_settings(store: RocketMQStore) -> tuple[Mapping[str, Any], dict[str, dict[str, int]]]:
+def _lite_settings(store: StoreFiles) -> tuple[Mapping[str, Any], dict[str, dict[str, int]]]:
     """Settings of all topics, and the offsets of groups by light queue."""
     found: dict[str, dict[str, int]] = {}
     for offset in (*consumer_offsets(store), *stored_offsets(store)):

@@ -22,7 +22,7 @@ from rmqctl.rocketmq.log.columns import properties_of
 from rmqctl.rocketmq.log.commitlog import CommitLog, resume_state, walk_file
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY, Record
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.verify.splits import SPLIT_ALONE, SPLIT_SIZE, Split, splits_of, unreadable
 
 Find = Callable[[Bytes8, bytes, int], int]
@@ -100,7 +100,7 @@ class Found:
 
 
 def search_log(
-    store: RocketMQStore, search: Search, *, processes: int | None = None, progress: Progress | None = None
+    store: StoreFiles, search: Search, *, processes: int | None = None, progress: Progress | None = None
 ) -> Iterator[Found]:
     """Yield the parts of the log in order, each with what was looked for.
 

@@ -25,7 +25,7 @@ from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
 from rmqctl.rocketmq.query.units import Unit
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue
 from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, StoreFiles
 
 
 def passing(records: Iterable[Record], wanted: Filter) -> list[Record]:
@@ -70,7 +70,7 @@ class RecordUnit:
     position: int | None = None
 
 
-def unit_of(store: RocketMQStore, record: Record) -> RecordUnit:
+def unit_of(store: StoreFiles, record: Record) -> RecordUnit:
     """Return the unit of a record in the queue it names.
 
     Raises:

@@ -24,7 +24,7 @@ from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
 from rmqctl.rocketmq.recovery.databases import RocksQueueImage
 from rmqctl.rocketmq.recovery.images import FileImage, QueueImage
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, OFFSET_DIGITS, QUEUES, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, OFFSET_DIGITS, QUEUES, QueueFiles, StoreFiles
 
 RELEASE_5 = Release(5, 0, 0)
 _LARGEST_HEAD = max(map(head_size, range(VARIANTS)))
@@ -63,7 +63,7 @@ class QueueView:
             file.close()
 
     @property
-    def store(self) -> RocketMQStore:
+    def store(self) -> StoreFiles:
         """The store it is a queue of."""
         return self.started.store
 

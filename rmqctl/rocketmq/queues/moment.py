@@ -26,7 +26,7 @@ from rmqctl.rocketmq.index import IndexFile, index_files
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, Queue, is_pre_blank, queues_of
 from rmqctl.rocketmq.queues.ranges import last_unit, log_end, written_units
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, StoreFiles
 from rmqctl.rocketmq.store.geometry import HEADER, IndexGeometry, geometry_of
 
 _SMALL = "config"
@@ -37,7 +37,7 @@ _BACK = 1 << 12
 """Units or entries that are read at once on the way back."""
 
 
-def at_one_moment(store: RocketMQStore, *, is_last: bool = False) -> RocketMQStore:
+def at_one_moment(store: StoreFiles, *, is_last: bool = False) -> StoreFiles:
     """Return a running store as it was at one moment; any other as it is, and one with queues in RocksDB.
 
     Args:
@@ -98,12 +98,12 @@ def _settled(live: LocalTree) -> list[str]:
     return names
 
 
-def _queues(store: RocketMQStore) -> Iterator[Queue]:
+def _queues(store: StoreFiles) -> Iterator[Queue]:
     batches = (Queue.open(where, BATCH_UNIT) for where in store.queues(BATCH_QUEUES))
     return chain(queues_of(store.queues(QUEUES)), batches)
 
 
-def _dispatched(store: RocketMQStore) -> tuple[int, int]:
+def _dispatched(store: StoreFiles) -> tuple[int, int]:
     """Return where the last record that has a unit begins and ends; for both the end of the log where none has one."""
     places = []
     for queue in _queues(store):
@@ -119,7 +119,7 @@ def _dispatched(store: RocketMQStore) -> tuple[int, int]:
     return end, end
 
 
-def _wait_for_index(store: RocketMQStore, begin: int) -> None:
+def _wait_for_index(store: StoreFiles, begin: int) -> None:
     """Let the index come to a record whose unit is there; not for long, as it may have no key."""
     for _ in range(_LOOKS):
         files = _index_files(replace(store))
@@ -131,7 +131,7 @@ def _wait_for_index(store: RocketMQStore, begin: int) -> None:
         time.sleep(_PATIENCE)
 
 
-def _index_files(store: RocketMQStore) -> list[IndexFile]:
+def _index_files(store: StoreFiles) -> list[IndexFile]:
     geometry = geometry_of(store)
     return index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
 
@@ -153,7 +153,7 @@ def _hold_queue(tree: MomentTree, queue: Queue, end: int) -> None:
             return
 
 
-def _hold_index(tree: MomentTree, store: RocketMQStore, end: int) -> None:
+def _hold_index(tree: MomentTree, store: StoreFiles, end: int) -> None:
     """Leave out the entries of records that were dispatched later, of the newest files."""
     files = _index_files(store)
     try:

@@ -20,7 +20,7 @@ from formats.rocketmq.message import Magic
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, resume_state, walk_file
 from rmqctl.rocketmq.log.record import MAGIC_AT, LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, RECOVERED_FILES, Queue, Units, is_pre_blank, queues_of
-from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import QUEUES, StoreFile, StoreFiles
 
 Physical = Callable[[int], int]
 """Physical offset in the unit of a number of the queue's first file."""
@@ -249,7 +249,7 @@ class LogEnd:
     store_timestamp: int | None = None
 
 
-def log_end(store: RocketMQStore) -> LogEnd:
+def log_end(store: StoreFiles) -> LogEnd:
     """Return the end of the store's log. Reads the part of one file after the last record that a queue knows."""
     files = store.log_files
     for context in _from_the_end(files):
@@ -259,7 +259,7 @@ def log_end(store: RocketMQStore) -> LogEnd:
     return LogEnd(files[0].base if files else 0)
 
 
-def last_record(store: RocketMQStore) -> bytes | None:
+def last_record(store: StoreFiles) -> bytes | None:
     """Return the bytes of the log's last record, None where it has none. Reads as little as :func:`log_end`."""
     for context in _from_the_end(store.log_files):
         last: bytes | None = None
@@ -314,7 +314,7 @@ def _walked(context: FileContext, start: int) -> LogState | None:
     return state if state.records > before else None
 
 
-def late_start(store: RocketMQStore, file: StoreFile, sample: int = _SAMPLE) -> int:
+def late_start(store: StoreFiles, file: StoreFile, sample: int = _SAMPLE) -> int:
     """Return a place in a file where a record is known to begin: the last one that a sample of queues points to."""
     latest = 0
     if store.has_rocksdb:
@@ -347,7 +347,7 @@ MOST_LAG_MS = 60_000
 """No broker dispatches later than this; queues that lack more than a minute of messages are no longer written."""
 
 
-def file_queues_are_kept(store: RocketMQStore, most_lag_ms: int = MOST_LAG_MS) -> bool:
+def file_queues_are_kept(store: StoreFiles, most_lag_ms: int = MOST_LAG_MS) -> bool:
     """Whether the queue files of a store with a RocksDB database reach to the end of the log, or lag a little."""
     reached = -1
     for queue in queues_of(store.queues(QUEUES)):

@@ -22,7 +22,7 @@ from formats.rocketmq.rocksdb import (
     queue_prefix,
 )
 from rmqctl.rocketmq.store.databases import Database, DatabaseDamaged, open_database
-from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import QUEUES, StoreFiles
 
 if TYPE_CHECKING:  # imported only where it is needed
     import numpy as np
@@ -139,7 +139,7 @@ def queues_in(database: Database) -> Iterator[tuple[bytes, int]]:
 
 
 @contextmanager
-def open_queues(store: RocketMQStore, path: str = "") -> Iterator[QueueDatabase]:
+def open_queues(store: StoreFiles, path: str = "") -> Iterator[QueueDatabase]:
     """Give the database of a store's queues, for reading.
 
     Args:
@@ -154,7 +154,7 @@ def open_queues(store: RocketMQStore, path: str = "") -> Iterator[QueueDatabase]
         yield QueueDatabase(database)
 
 
-def rocksdb_units(store: RocketMQStore) -> Iterator[RocksUnit]:
+def rocksdb_units(store: StoreFiles) -> Iterator[RocksUnit]:
     """All units, by topic length, topic, queue and queue offset.
 
     Raises:
@@ -166,7 +166,7 @@ def rocksdb_units(store: RocketMQStore) -> Iterator[RocksUnit]:
         yield from database.units()
 
 
-def sound_units(store: RocketMQStore) -> Iterator[RocksUnit]:
+def sound_units(store: StoreFiles) -> Iterator[RocksUnit]:
     """Yield the same, and none where the database cannot be opened: for work to which the log is enough.
 
     Raises:

@@ -14,7 +14,7 @@ from rmqctl.rocketmq.dispatch.series import Bitmap, Entries, IndexSeries, QueueS
 from rmqctl.rocketmq.dispatch.units import Appended
 from rmqctl.rocketmq.index import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, resume_state, walk_file
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, StoreFiles
 from rmqctl.rocketmq.store.geometry import SLOT_SIZE, Geometry, IndexGeometry
 from rmqctl.rocketmq.verify.splits import Split, splits_of
 
@@ -203,7 +203,7 @@ Builder = Callable[..., Built]
 
 
 def build(
-    store: RocketMQStore,
+    store: StoreFiles,
     geometry: Geometry,
     job: Job,
     root: Path,
@@ -250,7 +250,7 @@ def note(built: Built, found: Dispatched) -> None:
         built.last_store_timestamp = found.last_store_timestamp
 
 
-def missing_files(store: RocketMQStore) -> list[tuple[int, int]]:
+def missing_files(store: StoreFiles) -> list[tuple[int, int]]:
     """Places and lengths of files that are missing in the middle of the log."""
     log = CommitLog(store.log_files)
     gaps = (log.gap_before(at) for at in range(len(log.files)))
@@ -258,7 +258,7 @@ def missing_files(store: RocketMQStore) -> list[tuple[int, int]]:
 
 
 def _dispatched(
-    store: RocketMQStore, job: Job, processes: int, progress: Progress | None, idle: Callable[[], object]
+    store: StoreFiles, job: Job, processes: int, progress: Progress | None, idle: Callable[[], object]
 ) -> Iterator[Dispatched]:
     """Yield what each stretch of the log dispatches, in log order, up to the end of the log; good until the next is
     taken.

@@ -23,7 +23,7 @@ from rmqctl.rocketmq.index import NAME_DIGITS
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import RocksUnit, sound_units
 from rmqctl.rocketmq.rebuild.build import Built, queue_path
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, StoreFile, StoreFiles
 
 CHUNK_UNITS = 1 << 15
 _CHUNK = 1 << 20
@@ -187,7 +187,7 @@ class QueueComparison:
         delay_slack: see `rmqctl.rocketmq.dispatch.rules.DispatchRules`.
     """
 
-    store: RocketMQStore
+    store: StoreFiles
     built: Built
     log_begin: int
     log_end: int
@@ -327,12 +327,12 @@ class QueueComparison:
         return UNIT if kind == QUEUES else BATCH_UNIT if kind == BATCH_QUEUES else None
 
 
-def index_entries(store: RocketMQStore) -> list[Entry]:
+def index_entries(store: StoreFiles) -> list[Entry]:
     """Index files, ascending; files that are not named by 17 digits are left alone."""
     return [e for e in store.index_files if not e.is_directory and e.name.isdigit() and len(e.name) == NAME_DIGITS]
 
 
-def index_changes(store: RocketMQStore, built: Built, names: list[str]) -> Iterator[FileDifference]:
+def index_changes(store: StoreFiles, built: Built, names: list[str]) -> Iterator[FileDifference]:
     """Index files in the order of the log: those that are there by name, those that were built under ``names``."""
     there = index_entries(store)
     for number, staged in enumerate(built.index_paths):
@@ -359,7 +359,7 @@ _ROCKSDB_CHUNK = 1 << 14
 
 
 def rocksdb_changes(
-    store: RocketMQStore, built: Built, log_begin: int, topics: frozenset[bytes] | None
+    store: StoreFiles, built: Built, log_begin: int, topics: frozenset[bytes] | None
 ) -> Iterator[FileDifference]:
     """One change for each queue, named by its directory: equal, or to be replaced with what differs.
 

@@ -81,7 +81,7 @@ from rmqctl.rocketmq.store.databases import (
     new_database,
     open_database,
 )
-from rmqctl.rocketmq.store.files import LIGHT, RocketMQStore
+from rmqctl.rocketmq.store.files import LIGHT, StoreFiles
 from rmqctl.rocketmq.store.geometry import index_geometry
 
 UNIT_ROW, END = plan_of(QueueUnitValue).runs[0].packer, plan_of(QueueEnd).runs[0].packer
@@ -123,7 +123,7 @@ class OldDatabase:
 
 
 @contextmanager
-def open_old(store: RocketMQStore, path: str, directory: Path) -> Iterator[OldDatabase]:
+def open_old(store: StoreFiles, path: str, directory: Path) -> Iterator[OldDatabase]:
     """What can be read of a database; where the library does not open it, or not all of it, block by block.
 
     Args:
@@ -226,7 +226,7 @@ def is_database_file(name: str) -> bool:
     return _FILE.fullmatch(name) is not None
 
 
-def replacement(store: RocketMQStore, path: str, built: Path | None) -> tuple[Edit, ...]:
+def replacement(store: StoreFiles, path: str, built: Path | None) -> tuple[Edit, ...]:
     """Return the edits that put a new database in the place of an old one, which goes to quarantine.
 
     Args:
@@ -265,7 +265,7 @@ class _Log:
         return at >= 0 and physical < sum(self.damage[at])
 
 
-def queue_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDatabase:
+def queue_database(store: StoreFiles, old: OldDatabase, directory: Path) -> MadeDatabase:
     """Return the database of queues that the log demands."""
     with making(old, directory, [UNIT_FAMILY, OFFSET_FAMILY]) as (made, new):
         log = dispatch_queues(store, new)
@@ -284,7 +284,7 @@ def queue_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> M
     return made
 
 
-def _index_in_doubt(store: RocketMQStore) -> int:
+def _index_in_doubt(store: StoreFiles) -> int:
     """Where the first index file begins that the start of a crashed broker deletes, as it is newer than the checkpoint.
 
     Its keys are made again only if dispatch begins there, and so the database must not say that it reaches further.
@@ -312,7 +312,7 @@ def _known_queues(old: OldDatabase) -> set[Key]:
     return known
 
 
-def dispatch_queues(store: RocketMQStore, new: NewDatabase, since: int = 0) -> _Log:
+def dispatch_queues(store: StoreFiles, new: NewDatabase, since: int = 0) -> _Log:
     """Write what the log dispatches to queues; a record that is there twice counts where it lies last.
 
     Args:
@@ -438,7 +438,7 @@ def _put_ends(old: OldDatabase, new: NewDatabase, log: _Log, reaches: int) -> No
 # --- messages -----------------------------------------------------------------------------------------
 
 
-def message_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDatabase:
+def message_database(store: StoreFiles, old: OldDatabase, directory: Path) -> MadeDatabase:
     """Return the database of index, timers and half messages that the log demands."""
     begin, last = store.log_files[0].base if store.log_files else 0, 0
     end = begin
@@ -475,7 +475,7 @@ def _copy(old: OldDatabase, new: NewDatabase, family: str) -> None:
         new.put(family, key, value)
 
 
-def _guessed(store: RocketMQStore, marks: Marks, rows: MessageRows) -> Marks:
+def _guessed(store: StoreFiles, marks: Marks, rows: MessageRows) -> Marks:
     """Which families of timers and half messages brokers of the store write, where nothing can be read of some."""
     settled = store.settings
     halves, timers = marks.halves, marks.timers

@@ -48,7 +48,7 @@ from rmqctl.rocketmq.rebuild.unlogged import (
 )
 from rmqctl.rocketmq.state.config import PATH as CHECKPOINT
 from rmqctl.rocketmq.store.databases import MESSAGES
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, StoreFiles
 from rmqctl.rocketmq.store.geometry import ENTRY, SLOT_SIZE, Geometry, IndexGeometry, geometry_of
 
 _SAMPLES = 5
@@ -57,7 +57,7 @@ _MOST_COMPARED = 1 << 16
 """Bytes of a checkpoint that are read; what is longer is none."""
 
 
-def bytes_needed(store: RocketMQStore, geometry: Geometry, rules: DispatchRules, wanted: Wanted) -> int:
+def bytes_needed(store: StoreFiles, geometry: Geometry, rules: DispatchRules, wanted: Wanted) -> int:
     """Bytes that queues and index will take on the disk, about: the log's size by what samples of it dispatch."""
     contexts = [c for c in CommitLog(store.log_files, crashed=store.has_abort).contexts() if c.file.size]
     step = max(len(contexts) // _SAMPLES, 1)
@@ -90,7 +90,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextmanager
-def building(store: RocketMQStore, directory: Path) -> Iterator[None]:
+def building(store: StoreFiles, directory: Path) -> Iterator[None]:
     """Say what is needed and what is free where the disk fills up while files are built in a directory.
 
     Raises:
@@ -215,7 +215,7 @@ class Rebuild:
 
     def __init__(
         self,
-        store: RocketMQStore,
+        store: StoreFiles,
         options: RebuildOptions,
         progress: Progress | None = None,
         builder: Builder = build,
@@ -435,7 +435,7 @@ class Rebuild:
                 shutil.rmtree(found.built.root / QUEUES / os.fsdecode(topic), ignore_errors=True)
 
 
-def assumed_sizes(store: RocketMQStore, kinds: Collection[str]) -> Iterator[str]:
+def assumed_sizes(store: StoreFiles, kinds: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each kind of file (a directory of the store) to be made whose size nothing shows."""
     advice = "give --broker-conf FILE if this broker is set differently"
     for name, _, size in _unshown(store, kinds):
@@ -447,7 +447,7 @@ def assumed_sizes(store: RocketMQStore, kinds: Collection[str]) -> Iterator[str]
         yield f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}; {advice}"
 
 
-def unknown_size(store: RocketMQStore, kinds: Collection[str]) -> Refused | None:
+def unknown_size(store: StoreFiles, kinds: Collection[str]) -> Refused | None:
     """Return the refusal to make queue files whose size nothing shows; None where each is known.
 
     A broker that is set to another size does not start on them (``MappedFileQueue.load``).
@@ -461,7 +461,7 @@ def unknown_size(store: RocketMQStore, kinds: Collection[str]) -> Refused | None
     return None
 
 
-def _unshown(store: RocketMQStore, kinds: Collection[str]) -> Iterator[tuple[str, str, int]]:
+def _unshown(store: StoreFiles, kinds: Collection[str]) -> Iterator[tuple[str, str, int]]:
     """Yield name, setting and assumed size (bytes) of the queue files among some kinds whose size nothing shows."""
     geometry = geometry_of(store)
     for kind, name, key, size in (
@@ -472,11 +472,11 @@ def _unshown(store: RocketMQStore, kinds: Collection[str]) -> Iterator[tuple[str
             yield name, key, size
 
 
-def _has_files(store: RocketMQStore, kind: str) -> bool:
+def _has_files(store: StoreFiles, kind: str) -> bool:
     return not store.is_rocksdb and any(q.files(sizes=False)[0] for q in store.queues(kind))
 
 
-def _heads(store: RocketMQStore) -> list[IndexHead]:
+def _heads(store: StoreFiles) -> list[IndexHead]:
     """Headers of the index files that are there."""
     found = []
     for entry in store.index_files:
@@ -489,7 +489,7 @@ def _heads(store: RocketMQStore) -> list[IndexHead]:
     return found
 
 
-def _content(store: RocketMQStore, path: str) -> bytes | None:
+def _content(store: StoreFiles, path: str) -> bytes | None:
     entry = store.tree.stat(path)
     if entry is None or entry.is_directory:
         return None

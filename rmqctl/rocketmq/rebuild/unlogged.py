@@ -29,7 +29,7 @@ from rmqctl.rocketmq.queues.ranges import LogRange, queue_range
 from rmqctl.rocketmq.queues.rocksdb import sound_units
 from rmqctl.rocketmq.rebuild.build import Built, QueueFilesWriter, queue_path
 from rmqctl.rocketmq.state.config import consumer_offsets, delay_offsets, read_checkpoint
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QUEUES_EXT, QueueFiles, RocketMQStore, StoreFile, sequence
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QUEUES_EXT, QueueFiles, StoreFile, StoreFiles, sequence
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 
 _HEAD = plan_of(ConsumeQueueExtUnit).runs[0]
@@ -38,7 +38,7 @@ _HEAD = plan_of(ConsumeQueueExtUnit).runs[0]
 class Bitmaps:
     """Filters that the queues of a store have."""
 
-    def __init__(self, store: RocketMQStore) -> None:
+    def __init__(self, store: StoreFiles) -> None:
         self._store = store
         self._queues: dict[Key, tuple[Queue, list[StoreFile]]] = {}
 
@@ -87,7 +87,7 @@ def _bitmap(file: StoreFile, position: int, tags_code: int, store_timestamp: int
 _EXPIRED_SIZE = 1
 
 
-def lost_counters(store: RocketMQStore, known: set[Key]) -> dict[Key, int]:
+def lost_counters(store: StoreFiles, known: set[Key]) -> dict[Key, int]:
     """Next offsets of queues that have neither records in the log nor files, as far as anything shows them.
 
     Args:
@@ -115,7 +115,7 @@ def lost_counters(store: RocketMQStore, known: set[Key]) -> dict[Key, int]:
     return {key: offset for key, offset in found.items() if key not in there}
 
 
-def _known_offsets(store: RocketMQStore) -> list[tuple[Key, int]]:
+def _known_offsets(store: StoreFiles) -> list[tuple[Key, int]]:
     """Every offset that says how far a queue was."""
     known = [((_name(o.topic), o.queue_id), o.offset) for o in consumer_offsets(store)]
     known += [((_name(SCHEDULE_TOPIC), level - 1), offset) for level, offset in delay_offsets(store).items()]
@@ -128,7 +128,7 @@ def _name(topic: str) -> bytes:
     return topic.encode("utf-8", "surrogateescape")
 
 
-def keep_destroyed_tails(store: RocketMQStore, built: Built, files: QueueFilesWriter) -> None:
+def keep_destroyed_tails(store: StoreFiles, built: Built, files: QueueFilesWriter) -> None:
     """Let queues go on where their old files end, if their last records are destroyed in the middle of the log.
 
     Else a broker gives out the queue offsets of the destroyed messages again. The units in between repeat the last
@@ -244,7 +244,7 @@ _OFFSET_KEPT = Release(5, 5, 0)
 
 
 def checkpoint_bytes(
-    store: RocketMQStore,
+    store: StoreFiles,
     release: Release,
     *,
     last: tuple[int, int],

@@ -47,7 +47,7 @@ from rmqctl.rocketmq.store.databases import (
     lost_current,
     open_database,
 )
-from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import QUEUES, StoreFile, StoreFiles
 
 SINCE = Release(5, 4, 0)
 _WAIT_MS = 10_000
@@ -104,7 +104,7 @@ class DatabaseStart:
         return f"{text}; SKIPS {self.skipped:,} timers that fell due meanwhile" if self.skipped else text
 
 
-def marks_of(store: RocketMQStore, release: Release) -> Marks:
+def marks_of(store: StoreFiles, release: Release) -> Marks:
     """Return the marks; none without the package that reads databases, nor of a database that cannot be opened.
 
     Raises:
@@ -120,13 +120,13 @@ def marks_of(store: RocketMQStore, release: Release) -> Marks:
         return Marks()
 
 
-def _marks(store: RocketMQStore) -> Marks:
+def _marks(store: StoreFiles) -> Marks:
     with open_database(store, MESSAGES, "reading how far the index in RocksDB reaches") as database:
         return marks_in(store, database)
 
 
 def message_starts(
-    store: RocketMQStore, log: list[StoreFile], begin: int, end: int, marks: Marks, now_ms: int | None = None
+    store: StoreFiles, log: list[StoreFile], begin: int, end: int, marks: Marks, now_ms: int | None = None
 ) -> Iterator[DatabaseStart]:
     """Yield what a start does to the families of the database of messages.
 
@@ -150,7 +150,7 @@ def message_starts(
 
 
 def _message_starts(
-    store: RocketMQStore, log: list[StoreFile], begin: int, end: int, marks: Marks, now_ms: int | None
+    store: StoreFiles, log: list[StoreFile], begin: int, end: int, marks: Marks, now_ms: int | None
 ) -> Iterator[DatabaseStart]:
     now = int(time.time() * 1000) if now_ms is None else now_ms
     with open_database(store, MESSAGES, "foreseeing what a start writes into RocksDB") as database:
@@ -189,7 +189,7 @@ class _NotThere:
         self.count += self._database.get(self._family, key) is None
 
 
-def _needed(store: RocketMQStore) -> list[str]:
+def _needed(store: StoreFiles) -> list[str]:
     """Databases of configuration and pop without which no broker starts."""
     inside = [path for path in (CONFIG_V2, METADATA) if has_database(store, path)][:1]
     if not inside and store.is_rocksdb:
@@ -199,7 +199,7 @@ def _needed(store: RocketMQStore) -> list[str]:
     return inside
 
 
-def refused_database(store: RocketMQStore) -> str:
+def refused_database(store: StoreFiles) -> str:
     """Why no broker starts on the databases of configuration or pop, one sentence; empty where it does.
 
     Raises:
@@ -218,7 +218,7 @@ def refused_database(store: RocketMQStore) -> str:
     return ""
 
 
-def refused_queues(store: RocketMQStore) -> str:
+def refused_queues(store: StoreFiles) -> str:
     """The same of a database of queues without CURRENT; empty where a broker makes one, or there is one."""
     path = store.queue_database
     if path is None or not log_in_the_way(store, path):
@@ -226,7 +226,7 @@ def refused_queues(store: RocketMQStore) -> str:
     return f"the RocksDB database {path} cannot be opened: {_refusal_of(store, path)}"
 
 
-def _refusal_of(store: RocketMQStore, path: str) -> str:
+def _refusal_of(store: StoreFiles, path: str) -> str:
     """What RocksDB does where CURRENT is gone and a write-ahead log lies there, and what must be done first."""
     log = log_in_the_way(store, path)
     return (
@@ -235,7 +235,7 @@ def _refusal_of(store: RocketMQStore, path: str) -> str:
     )
 
 
-def emptied_databases(store: RocketMQStore, release: Release) -> list[str]:
+def emptied_databases(store: StoreFiles, release: Release) -> list[str]:
     """Return the databases that a start makes empty, their tables deleted, or lets the next start make so."""
     paths = _needed(store) + [path for path in (store.queue_database,) if path is not None]
     if release >= SINCE:
@@ -394,7 +394,7 @@ def _latest(units: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     return units[np.unique(units["queue_offset"], return_index=True)[1]]
 
 
-def rocksdb_images(store: RocketMQStore, database: QueueDatabase) -> dict[Key, RocksQueueImage]:
+def rocksdb_images(store: StoreFiles, database: QueueDatabase) -> dict[Key, RocksQueueImage]:
     """Every queue that is read from the open database.
 
     Raises:

@@ -43,13 +43,13 @@ from rmqctl.rocketmq.recovery.images import FileImage, IndexImage, IndexParts, Q
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.state.config import PATH as CHECKPOINT_FILE
 from rmqctl.rocketmq.store.databases import MESSAGES, StoredRows
-from rmqctl.rocketmq.store.files import COMMIT_LOG, INDEX, RocketMQStore
+from rmqctl.rocketmq.store.files import COMMIT_LOG, INDEX, StoreFiles
 from rmqctl.text import number_of
 
 _RUN = plan_of(Checkpoint).runs[0]
 
 
-def recovery_plan(store: RocketMQStore, found: Recovery, now: datetime, room: Path | None = None) -> Plan:
+def recovery_plan(store: StoreFiles, found: Recovery, now: datetime, room: Path | None = None) -> Plan:
     """Return the edits that bring a store into the state after a broker's start and clean stop.
 
     Args:
@@ -83,7 +83,7 @@ def recovery_plan(store: RocketMQStore, found: Recovery, now: datetime, room: Pa
     return Plan(Path(store.tree.root), f"recover as {found.release}", tuple(steps))
 
 
-def overlaid(store: RocketMQStore, edits: Iterable[Edit]) -> RocketMQStore:
+def overlaid(store: StoreFiles, edits: Iterable[Edit]) -> StoreFiles:
     """Return the store with edits carried out in memory, those of logs outside its root included."""
     edits = list(edits)
     tree = Overlay(store.tree, edits)
@@ -95,7 +95,7 @@ def overlaid(store: RocketMQStore, edits: Iterable[Edit]) -> RocketMQStore:
             logs.append((name, Overlay(log, list(_inside(edits, f"{name}/")))))
     if not logs and tree.stat(COMMIT_LOG) is not None:
         logs.append((COMMIT_LOG, tree.child(COMMIT_LOG)))
-    made = RocketMQStore(tree, logs, store.selection, store.settings)
+    made = StoreFiles(tree, logs, store.selection, store.settings)
     made.is_running = store.is_running
     return made
 
@@ -130,7 +130,7 @@ def _log(found: Recovery) -> Iterator[Step]:
 # --- databases ----------------------------------------------------------------------------------------
 
 
-def _databases(store: RocketMQStore, found: Recovery, room: Path) -> Iterator[Step]:
+def _databases(store: StoreFiles, found: Recovery, room: Path) -> Iterator[Step]:
     """A step for each database that the start adds rows to, or takes units of what is cut from.
 
     Args:
@@ -154,7 +154,7 @@ def _databases(store: RocketMQStore, found: Recovery, room: Path) -> Iterator[St
             yield Step("recover.database", database.path, what, "as dispatch and the end of the log demand", edits)
 
 
-def _queues_after(store: RocketMQStore, old: OldDatabase, since: int, end: int, room: Path) -> MadeDatabase:
+def _queues_after(store: StoreFiles, old: OldDatabase, since: int, end: int, room: Path) -> MadeDatabase:
     """The database of queues once a broker has dispatched the log from a physical offset on."""
     with making(old, room, [UNIT_FAMILY, OFFSET_FAMILY]) as (made, new):
         cut: set[tuple[bytes, int]] = set()
@@ -177,7 +177,7 @@ def _queues_after(store: RocketMQStore, old: OldDatabase, since: int, end: int, 
     return made
 
 
-def _messages_after(store: RocketMQStore, old: OldDatabase, since: int, marks: Marks, room: Path) -> MadeDatabase:
+def _messages_after(store: StoreFiles, old: OldDatabase, since: int, marks: Marks, room: Path) -> MadeDatabase:
     """The database of index, timers and half messages likewise; its families reach as far as the marks say."""
     with making(old, room, [INDEX_FAMILY, TIMER_FAMILY, HALF_FAMILY]) as (made, new):
         for family in old.families:
@@ -245,7 +245,7 @@ def _on_disk(file: FileImage) -> bytes:
     return FileImage(file.base, file.size, file.size, file.file).raw()
 
 
-def _index(store: RocketMQStore, found: Recovery, now: datetime) -> Iterator[Step]:
+def _index(store: StoreFiles, found: Recovery, now: datetime) -> Iterator[Step]:
     for name in sorted(found.index_deleted):
         why = "it holds entries younger than the checkpoint, and the exit was not clean"
         yield Step("recover.index", name, "move out", why, (Quarantine(name),))
@@ -295,7 +295,7 @@ def _index_content(made: IndexParts) -> bytes:
     return bytes(data)
 
 
-def _checkpoint(store: RocketMQStore, found: Recovery) -> Iterator[Step]:
+def _checkpoint(store: StoreFiles, found: Recovery) -> Iterator[Step]:
     """Yield times that a clean stop would leave: those of the last message."""
     data = read_all(store.tree, CHECKPOINT_FILE)
     old = (data or b"")[: _RUN.packer.size].ljust(_RUN.packer.size, b"\0")
@@ -315,7 +315,7 @@ def _checkpoint(store: RocketMQStore, found: Recovery) -> Iterator[Step]:
     yield Step("recover.checkpoint", CHECKPOINT_FILE, "set", why, (*grow, Overwrite(CHECKPOINT_FILE, 0, old, new)))
 
 
-def _abort(store: RocketMQStore) -> Iterator[Step]:
+def _abort(store: StoreFiles) -> Iterator[Step]:
     if store.has_abort:
         why = "the store is as after a clean stop"
         yield Step("recover.abort", "abort", "move out", why, (Quarantine("abort"),))

@@ -29,7 +29,7 @@ from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.recovery.rules import has_dledger_log
 from rmqctl.rocketmq.state.releases import release_range
-from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import QUEUES, StoreFiles
 
 _NEVER = 1 << 62
 Limits = dict[tuple[str, int], tuple[int, int]]
@@ -51,7 +51,7 @@ class QueueEnds:
 
 
 def queue_ends(
-    store: RocketMQStore, release: Release | None = None, *, as_found: bool = False, processes: int | None = None
+    store: StoreFiles, release: Release | None = None, *, as_found: bool = False, processes: int | None = None
 ) -> QueueEnds:
     """Every queue with its ends, messages, bytes and times.
 
@@ -67,7 +67,7 @@ def queue_ends(
 
 
 def ends_at(
-    store: RocketMQStore,
+    store: StoreFiles,
     places: Iterable[int | None],
     release: Release | None = None,
     *,
@@ -93,7 +93,7 @@ def ends_at(
         return [QueueEnds(_rows_after(started, database, before), rules) for before in places]
 
 
-def queue_limits(store: RocketMQStore, *, processes: int | None = None) -> Limits:
+def queue_limits(store: StoreFiles, *, processes: int | None = None) -> Limits:
     """Smallest and next offset of every queue: those that :func:`queue_ends` has, without counting messages.
 
     Raises:
@@ -105,12 +105,12 @@ def queue_limits(store: RocketMQStore, *, processes: int | None = None) -> Limit
     return {image.key[1:]: (image.min_offset, image.max_offset) for image in images_by_queue(started.images).values()}
 
 
-def _started(store: RocketMQStore, release: Release, processes: int | None) -> Recovery | None:
+def _started(store: StoreFiles, release: Release, processes: int | None) -> Recovery | None:
     """Return a start on the store; None where none can be replayed."""
     return recover(store, release, processes=processes or most_processes()) if can_replay(store) else None
 
 
-def can_replay(store: RocketMQStore) -> bool:
+def can_replay(store: StoreFiles) -> bool:
     """Whether a start can be replayed: no broker runs on the store, and its log is not one of DLedger."""
     return not store.is_running and not has_dledger_log(store)
 
@@ -186,7 +186,7 @@ class RecoveredStore:
         log: opened where it is read.
     """
 
-    def __init__(self, store: RocketMQStore, release: Release, *, as_found: bool = False) -> None:
+    def __init__(self, store: StoreFiles, release: Release, *, as_found: bool = False) -> None:
         self.store, self.release, self.as_found = store, release, as_found
         self.log = LogReader(store.log_files)
         self._open = ExitStack()

@@ -59,8 +59,8 @@ from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     QUEUES,
     SEPARATE_QUEUES,
-    RocketMQStore,
     StoreFile,
+    StoreFiles,
     bytes_held,
     can_have_queues,
     holds_current,
@@ -76,7 +76,7 @@ _FIELDS = plan_of(Checkpoint).runs[0].names
 
 
 def recover(
-    store: RocketMQStore,
+    store: StoreFiles,
     release: Release | None = None,
     *,
     index: bool = False,
@@ -123,7 +123,7 @@ class Replay:
 
     def __init__(
         self,
-        store: RocketMQStore,
+        store: StoreFiles,
         release: Release | None = None,
         *,
         index: bool = False,

@@ -21,7 +21,7 @@ from rmqctl.rocketmq.state.config import (
     read_config,
 )
 from rmqctl.rocketmq.state.releases import has_known_broker
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile, is_queue_id
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, StoreFile, StoreFiles, is_queue_id
 from rmqctl.rocketmq.store.geometry import Geometry, flag
 
 
@@ -177,7 +177,7 @@ _TIMER_CONFIG, _TIMERS = "timermetrics", Release(5, 0, 0)
 Key = tuple[str, str, int]
 
 
-def has_dledger_log(store: RocketMQStore) -> bool:
+def has_dledger_log(store: StoreFiles) -> bool:
     """Whether the log is one of DLedger, or goes on in one when the broker starts: such a start is not replayed."""
     return any(file.lead for file in store.log_files) or flag(store.settings, "enableDLegerCommitLog", default=False)
 
@@ -201,7 +201,7 @@ class Loaded:
     deleted: list[StoreFile] = field(default_factory=list)
 
 
-def load_store(store: RocketMQStore, rules: RecoveryRules, geometry: Geometry) -> Loaded:
+def load_store(store: StoreFiles, rules: RecoveryRules, geometry: Geometry) -> Loaded:
     """Take the files as ``DefaultMessageStore.load`` does.
 
     Raises:
@@ -228,7 +228,7 @@ def _open(file: StoreFile) -> None:
         source.close()
 
 
-def _log_entries(store: RocketMQStore) -> list[tuple[str, Entry, Tree]]:
+def _log_entries(store: StoreFiles) -> list[tuple[str, Entry, Tree]]:
     """Entries of all log directories by name, each with the name to show and the directory it lies in."""
     entries = [
         (f"{name}/{e.name}" if name else e.name, e, tree) for name, tree in store.log_trees for e in tree.entries("")
@@ -236,7 +236,7 @@ def _log_entries(store: RocketMQStore) -> list[tuple[str, Entry, Tree]]:
     return sorted(entries, key=lambda item: item[1].name)
 
 
-def _load_queues(store: RocketMQStore, kind: str, size: int, rules: RecoveryRules, loaded: Loaded) -> None:
+def _load_queues(store: StoreFiles, kind: str, size: int, rules: RecoveryRules, loaded: Loaded) -> None:
     for topic in store.tree.entries(kind, sizes=False):
         if not topic.is_directory:
             continue
@@ -281,7 +281,7 @@ def _wrong(entry: Entry, size: int) -> str:
     return f"has {entry.size} bytes, not {size}" if entry.size >= 0 else "is a link that leads nowhere"
 
 
-def _load_config(store: RocketMQStore, rules: RecoveryRules) -> None:
+def _load_config(store: StoreFiles, rules: RecoveryRules) -> None:
     """``ConfigManager.load``: an unreadable file stops the broker only if its ``.bak`` cannot be read either."""
     names = [name for name, since in _STOPPING_CONFIG if rules.release >= since]
     if rules.release >= _TIMERS and flag(store.settings, "timerWheelEnable", default=True):
@@ -292,7 +292,7 @@ def _load_config(store: RocketMQStore, rules: RecoveryRules) -> None:
             raise LoadFailure(f"neither {found.path} nor its .bak can be read")
 
 
-def unknown_topics(store: RocketMQStore, topics: Iterable[str]) -> list[str]:
+def unknown_topics(store: StoreFiles, topics: Iterable[str]) -> list[str]:
     """Topics that the configuration does not name, sorted: a broker answers TOPIC_NOT_EXIST to their consumers."""
     known = configured_topics(store)
     if known is None and (has_stored_config(store) or not has_known_broker(store)):
@@ -301,7 +301,7 @@ def unknown_topics(store: RocketMQStore, topics: Iterable[str]) -> list[str]:
     return sorted(t for t in topics if t not in (known or {}) and t not in own and not is_own_topic(t))
 
 
-def _check_types(store: RocketMQStore, kind: str, topics: Iterable[str]) -> None:
+def _check_types(store: StoreFiles, kind: str, topics: Iterable[str]) -> None:
     """``ConsumeQueueStore.queueTypeShouldBe``: topics.json must name the kind of queue that the directory holds."""
     actual = "BatchCQ" if kind == BATCH_QUEUES else "SimpleCQ"
     entries = configured_topics(store)

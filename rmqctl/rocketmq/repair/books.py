@@ -54,7 +54,7 @@ from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.placeholder import is_filler, is_stand_in
 from rmqctl.rocketmq.repair.queue_references import leads_to, place_of, references_into
 from rmqctl.rocketmq.repair.served import hidden, indexed
-from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore, is_offset
+from rmqctl.rocketmq.store.files import COMMIT_LOG, StoreFiles, is_offset
 from rmqctl.text import number_of
 
 
@@ -74,11 +74,11 @@ class LogLedger:
 
     def __init__(
         self,
-        before: RocketMQStore,
-        after: RocketMQStore,
+        before: StoreFiles,
+        after: StoreFiles,
         found: Iterable[Finding] = (),
         *,
-        replicas: Sequence[RocketMQStore] = (),
+        replicas: Sequence[StoreFiles] = (),
         start: Recovery | None = None,
         accepts: int | None = 0,
     ) -> None:
@@ -166,7 +166,7 @@ class LogLedger:
             return ""  # a whole record has the length that it says
         return self._own_proof(was, now, record.home, self.stores[id(before)])
 
-    def _own_proof(self, was: bytes, now: bytes, home: int, before: RocketMQStore) -> str:
+    def _own_proof(self, was: bytes, now: bytes, home: int, before: StoreFiles) -> str:
         """What the bytes that are left of a damaged record prove of the mended one, "" where they do not."""
         wrong, body = _wrong_claims(was, now), _body_span(now)
         proof = _body_proof(was, now)
@@ -182,12 +182,12 @@ class LogLedger:
             return proof if not (wrong and self._had_unit(was, now, home, before)) else ""
         return proof if self._is_wrong(was, now, home, wrong, before) else ""
 
-    def _had_unit(self, was: bytes, now: bytes, home: int, before: RocketMQStore) -> bool:
+    def _had_unit(self, was: bytes, now: bytes, home: int, before: StoreFiles) -> bool:
         """Whether a unit leads to a damaged record from the place that it says, and the mended one says another."""
         said = place_of(decode_record(_with_claims(now, was, now))[0])
         return said != place_of(decode_record(now)[0]) and leads_to(before, said) == home
 
-    def _is_wrong(self, was: bytes, now: bytes, home: int, wrong: Sequence[str], before: RocketMQStore) -> bool:
+    def _is_wrong(self, was: bytes, now: bytes, home: int, wrong: Sequence[str], before: StoreFiles) -> bool:
         """Whether something is the matter with a whole record, beside what its CRC proves."""
         claimed = _with_claims(was, now, now)
         if len(wrong) > 1 or (claimed != now and not self._may_change(claimed, now, home)):
@@ -197,7 +197,7 @@ class LogLedger:
             return is_borne_out or self._is_impossible(was, before)
         return not wrong or not (is_borne_out or self._is_contradicted(now, home, before))
 
-    def _is_borne_out(self, was: bytes, home: int, before: RocketMQStore) -> bool:
+    def _is_borne_out(self, was: bytes, home: int, before: StoreFiles) -> bool:
         """Whether a unit leads to a record from the place in a queue that it names: nothing is wrong with that."""
         fields = decode_record(was)[0]
         topic = fields["topic"].decode("utf-8", "surrogateescape")
@@ -205,11 +205,11 @@ class LogLedger:
         claims = references_into(before, [(home, home + 1)]).at(home)
         return any(claim.place == place and claim.size == len(was) for claim in claims)
 
-    def _is_contradicted(self, now: bytes, home: int, before: RocketMQStore) -> bool:
+    def _is_contradicted(self, now: bytes, home: int, before: StoreFiles) -> bool:
         """Whether the unit at the place in a queue that a record names leads elsewhere."""
         return leads_to(before, place_of(decode_record(now)[0])) not in (None, home)
 
-    def _is_impossible(self, was: bytes, before: RocketMQStore) -> bool:
+    def _is_impossible(self, was: bytes, before: StoreFiles) -> bool:
         """Whether a record cannot lie where it says: after the end of the log, or where other sound records lie."""
         stated, log = physical_of(was), self._log(before)
         file = log.file_of(stated)
@@ -286,14 +286,14 @@ class LogLedger:
         entry = tree.stat(file) if file.startswith(f"{COMMIT_LOG}/") else None
         return tree.open(file) if entry is not None and not entry.is_directory else None
 
-    def _at(self, store: RocketMQStore, home: int, size: int) -> Iterator[bytes]:
+    def _at(self, store: StoreFiles, home: int, size: int) -> Iterator[bytes]:
         """Yield the bytes at a place of the log, of every file whose name claims it."""
         log = self._log(store)
         for number, file in enumerate(log.files):
             if file.base <= home < file.base + file.size:
                 yield log.read_from(number, home, size)
 
-    def _log(self, store: RocketMQStore) -> LogReader:
+    def _log(self, store: StoreFiles) -> LogReader:
         log = self._logs.get(id(store))
         if log is None:
             log = self._logs[id(store)] = LogReader(store.log_files)
@@ -321,7 +321,7 @@ def _cut_more(earlier: Recovery, found: Recovery) -> Iterator[str]:
         yield f"a second start of {found.release} would cut {number_of(count, 'message')}"
 
 
-def _index_after(store: RocketMQStore, start: Recovery) -> tuple[Ints, Ints]:
+def _index_after(store: StoreFiles, start: Recovery) -> tuple[Ints, Ints]:
     """Return the physical offsets of messages that the index has after a start, and of those that it has no more, both
     ascending.
 
@@ -334,12 +334,12 @@ def _index_after(store: RocketMQStore, start: Recovery) -> tuple[Ints, Ints]:
 
 
 def books_of(
-    store: RocketMQStore,
+    store: StoreFiles,
     plan: Plan,
     found: Iterable[Finding] = (),
     *,
     whole_before: int | None = None,
-    replicas: Sequence[RocketMQStore] = (),
+    replicas: Sequence[StoreFiles] = (),
     start: Recovery | None = None,
     accepts: int | None = 0,
     is_start: bool = False,
@@ -362,7 +362,7 @@ def books_of(
     return books
 
 
-def whole_records(store: RocketMQStore, file: str, stretches: Stretches | None) -> int | None:
+def whole_records(store: StoreFiles, file: str, stretches: Stretches | None) -> int | None:
     """Count the whole records of a file of the log, or beside it, that have a byte in some parts of it.
 
     None for every other file, and for one that is not there.
@@ -372,7 +372,7 @@ def whole_records(store: RocketMQStore, file: str, stretches: Stretches | None) 
         return None if not ledger.knows(file) else sum(1 for _ in outermost(ledger.whole(store.tree, file, stretches)))
 
 
-def names_in(store: RocketMQStore, file: str, stretches: Stretches | None = None) -> tuple[str, ...]:
+def names_in(store: StoreFiles, file: str, stretches: Stretches | None = None) -> tuple[str, ...]:
     """Return the names of whole records of a file of the log, or beside it, that are nowhere at home but perhaps here:
     what is given up with it.
 

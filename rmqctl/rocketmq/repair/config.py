@@ -48,7 +48,7 @@ from rmqctl.rocketmq.state.config import (
     read_config,
     table,
 )
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, StoreFiles
 from rmqctl.rocketmq.store.geometry import geometry_of, read_header
 from rmqctl.text import number_of
 
@@ -60,9 +60,7 @@ _NO_TOPICS = (CONFIG_NO_TOPICS, CONFIG_UNREADABLE)
 Key = tuple[str, int]
 
 
-def config_steps(
-    store: RocketMQStore, findings: Iterable[Finding], last_time: int, processes: int = 1
-) -> Iterator[Step]:
+def config_steps(store: StoreFiles, findings: Iterable[Finding], last_time: int, processes: int = 1) -> Iterator[Step]:
     """Yield steps for the findings about config/.
 
     Args:
@@ -94,13 +92,13 @@ def config_steps(
         yield from _delays(store, delays, limits)
 
 
-def _fallback(store: RocketMQStore, finding: Finding) -> Step:
+def _fallback(store: StoreFiles, finding: Finding) -> Step:
     content = read_all(store.tree, f"{finding.file}.bak") or b""
     edits = tuple(replaced(store, finding.file, content))
     return Step(finding.kind.id, finding.file, "put the .bak in its place", f"{finding.message}", edits)
 
 
-def replaced(store: RocketMQStore, path: str, content: bytes) -> Iterator[Edit]:
+def replaced(store: StoreFiles, path: str, content: bytes) -> Iterator[Edit]:
     """Yield the edits that give a small file another content."""
     old = read_all(store.tree, path)
     if old is not None and len(old) == len(content) and content:
@@ -116,7 +114,7 @@ def replaced(store: RocketMQStore, path: str, content: bytes) -> Iterator[Edit]:
 # --- tables made again ---------------------------------------------------------------------------
 
 
-def _made_again(store: RocketMQStore, finding: Finding, last_time: int) -> Step:
+def _made_again(store: StoreFiles, finding: Finding, last_time: int) -> Step:
     """Make a file again that is lost with its .bak: from the queues where those show what was in it."""
     document: dict[str, Any] | None = None
     if finding.file == _DELAYS:
@@ -129,7 +127,7 @@ def _made_again(store: RocketMQStore, finding: Finding, last_time: int) -> Step:
     return Step(finding.kind.id, finding.file, "make the file anew", why, tuple(replaced(store, finding.file, content)))
 
 
-def _topics(store: RocketMQStore, made: Iterable[Key]) -> dict[str, dict[str, Any]]:
+def _topics(store: StoreFiles, made: Iterable[Key]) -> dict[str, dict[str, Any]]:
     """Settings of the topics that have queues, but for those that brokers make themselves."""
     most: dict[str, int] = {}
     batch = {q.topic for q in store.queues(BATCH_QUEUES)}
@@ -139,7 +137,7 @@ def _topics(store: RocketMQStore, made: Iterable[Key]) -> dict[str, dict[str, An
     return {topic: topic_settings(topic, count, batch=topic in batch) for topic, count in sorted(most.items())}
 
 
-def _queues(store: RocketMQStore) -> Iterator[Key]:
+def _queues(store: StoreFiles) -> Iterator[Key]:
     """Topic and id of every queue."""
     for kind in (BATCH_QUEUES,) if store.is_rocksdb else (QUEUES, BATCH_QUEUES):
         yield from ((queue.topic, queue.queue_id) for queue in store.queues(kind))
@@ -148,7 +146,7 @@ def _queues(store: RocketMQStore) -> Iterator[Key]:
             yield from database.queues()
 
 
-def topic_steps(store: RocketMQStore, lost: Collection[str] = (), made: Iterable[Key] = ()) -> Iterator[Step]:
+def topic_steps(store: StoreFiles, lost: Collection[str] = (), made: Iterable[Key] = ()) -> Iterator[Step]:
     """topics.json with the topics that have queues, each with the kind that its directories hold.
 
     A broker serves no topic that it does not know, and one of 5.x starts with no other kind.
@@ -191,7 +189,7 @@ def topic_settings(topic: str, count: int, *, batch: bool = False) -> dict[str, 
     }  # fmt: skip
 
 
-def _delivered(store: RocketMQStore, last_time: int) -> dict[str, int]:
+def _delivered(store: StoreFiles, last_time: int) -> dict[str, int]:
     """For each delay level the first queue offset that was not due at ``last_time``."""
     found = {}
     for where in store.queues(QUEUES):
@@ -209,7 +207,7 @@ def _delivered(store: RocketMQStore, last_time: int) -> dict[str, int]:
 # --- offsets outside their queues -----------------------------------------------------------------
 
 
-def _consumers(store: RocketMQStore, file: str, findings: list[Finding], limits: Limits) -> Iterator[Step]:
+def _consumers(store: StoreFiles, file: str, findings: list[Finding], limits: Limits) -> Iterator[Step]:
     """Yield a step for the offsets of a file that get others, then one for each that is left.
 
     What the ``.bak`` has counts where it lies in the queue: then nothing is skipped. Else an offset that a cut of the
@@ -250,7 +248,7 @@ def _undecided(file: str, where: str, low: int, end: int) -> Step:
     return Step(CONFIG_CONSUMER_OFFSET.id, file, f"left as it is: {where}", why)
 
 
-def _delays(store: RocketMQStore, findings: list[Finding], limits: Limits) -> Iterator[Step]:
+def _delays(store: StoreFiles, findings: list[Finding], limits: Limits) -> Iterator[Step]:
     levels = {(f.queue_id or 0) + 1 for f in findings}
     text = (read_all(store.tree, _DELAYS) or b"").decode("utf-8", "surrogateescape")
     new, moved = text, []
@@ -276,7 +274,7 @@ def _put(text: str, key: str, number: int, old: int, new: int) -> str:
 # --- the checkpoint ---------------------------------------------------------------------------------
 
 
-def checkpoint_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
+def checkpoint_steps(store: StoreFiles, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
     """Yield the step to a checkpoint that promises what log and queues hold, where the one that is there does not.
 
     Args:
@@ -294,12 +292,12 @@ def checkpoint_steps(store: RocketMQStore, findings: Iterable[Finding], director
             yield Step(wrong[0].kind.id, PATH, "write the checkpoint anew", why, edits)
 
 
-def _last_time(store: RocketMQStore, entry: Entry) -> int:
+def _last_time(store: StoreFiles, entry: Entry) -> int:
     with closing(store.tree.open(entry.path)) as source:
         return read_header(source)["end_timestamp"]
 
 
-def index_time_steps(store: RocketMQStore, step_id: str) -> Iterator[Step]:
+def index_time_steps(store: StoreFiles, step_id: str) -> Iterator[Step]:
     """Yield the step to a checkpoint that promises the index as it will be, so that a start deletes no file of it.
 
     Args:

@@ -38,7 +38,7 @@ from rmqctl.rocketmq.log.commitlog import CommitLog, LogBlock, LogState, walk_fi
 from rmqctl.rocketmq.log.record import LogReader, physical_of
 from rmqctl.rocketmq.repair.placeholder import Setting
 from rmqctl.rocketmq.repair.queue_references import QueueReference, Range
-from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import StoreFile, StoreFiles
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.driver import Verification
 from rmqctl.rocketmq.verify.log import LogChecker, LogJoin
@@ -469,7 +469,7 @@ class DamageWitness:
             self._in_front.append(gap)
 
 
-def survey(store: RocketMQStore) -> LogDamage:
+def survey(store: StoreFiles) -> LogDamage:
     """Walk over the whole log once."""
     ids = TextIds()
     queues = QueueChecker(store, LogContext.of(store), ids, KeyNumbers())
@@ -489,7 +489,7 @@ def survey(store: RocketMQStore) -> LogDamage:
     return _joined(store, sights, join, queues.partial().missing)
 
 
-def seen(store: RocketMQStore, verification: Verification) -> LogDamage | None:
+def seen(store: StoreFiles, verification: Verification) -> LogDamage | None:
     """Return what a verification has shown that :class:`DamageWitness` went along with; no other walk is needed then.
 
     None where it does not show the log as it lies: a file cannot be read, or was looked at under another name.
@@ -503,7 +503,7 @@ def seen(store: RocketMQStore, verification: Verification) -> LogDamage | None:
     return _joined(store, whole, verification.log, verification.missing) if len(whole) == len(sights) else None
 
 
-def _joined(store: RocketMQStore, sights: Iterable[Sight], log: LogJoin, missing: MissingUnits) -> LogDamage:
+def _joined(store: StoreFiles, sights: Iterable[Sight], log: LogJoin, missing: MissingUnits) -> LogDamage:
     """Join what the splits of a log show, in their order."""
     found, holes = LogDamage(missing=missing), Holes()
     last: Setting | None = None
@@ -535,7 +535,7 @@ def _joined(store: RocketMQStore, sights: Iterable[Sight], log: LogJoin, missing
     return found
 
 
-def _without_front(store: RocketMQStore, gaps: list[LogGap]) -> None:
+def _without_front(store: StoreFiles, gaps: list[LogGap]) -> None:
     """Give gaps that no record lies in front of the setting of the next record that lies where it says."""
     gaps = [gap for gap in gaps if not gap.setting.store_timestamp]
     with LogReader(store.log_files if gaps else []) as log:

@@ -49,7 +49,7 @@ from rmqctl.rocketmq.repair.damage import Break, LogDamage
 from rmqctl.rocketmq.repair.served import served_name
 from rmqctl.rocketmq.store.database_rows import fits
 from rmqctl.rocketmq.store.databases import CONFIG_V2, MESSAGES, METADATA, TOPICS_V1, DatabaseDamaged, can_read
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, SEPARATE_QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, SEPARATE_QUEUES, StoreFiles
 from rmqctl.rocketmq.store.geometry import flag
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.state import stale_timers, timer_files, timer_queue_end
@@ -65,7 +65,7 @@ _NOWHERE = (-1).to_bytes(8, "big", signed=True)
 
 
 def queue_steps(
-    store: RocketMQStore,
+    store: StoreFiles,
     findings: Iterable[Finding],
     damage: Callable[[], LogDamage],
     directory: Path,
@@ -133,7 +133,7 @@ def _of_index(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def index_steps(
-    store: RocketMQStore, findings: Iterable[Finding], directory: Path, made: Iterable[FileDifference] = ()
+    store: StoreFiles, findings: Iterable[Finding], directory: Path, made: Iterable[FileDifference] = ()
 ) -> Iterator[Step]:
     """Yield steps that make the index again if anything in it is wrong; arguments as for :func:`queue_steps`.
 
@@ -150,7 +150,7 @@ def index_steps(
             yield Step(kind, change.file, _what(change), "the keys of the log's records, in log order", edits)
 
 
-def timer_steps(store: RocketMQStore, findings: Iterable[Finding], damage: Callable[[], LogDamage]) -> Iterator[Step]:
+def timer_steps(store: StoreFiles, findings: Iterable[Finding], damage: Callable[[], LogDamage]) -> Iterator[Step]:
     """Put timers of lost messages out of reach: their units point in front of the log, where a broker finds nothing.
 
     A broker passes a unit over whose message it does not find. But it writes its next messages where the lost ones
@@ -180,7 +180,7 @@ def timer_steps(store: RocketMQStore, findings: Iterable[Finding], damage: Calla
             yield Step(TIMER_LOG.id, file.name, what, why, tuple(edits))
 
 
-def timer_check_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
+def timer_check_steps(store: StoreFiles, findings: Iterable[Finding]) -> Iterator[Step]:
     """Lower the queue offset in config/timercheck to the end of the timer queue, as brokers of 5.5 do when they start.
 
     Args:
@@ -209,7 +209,7 @@ def _kind_at(findings: Iterable[Finding], file: str) -> str | None:
     return next((f.kind.id for f in findings if f.file == file or file.startswith(f"{f.file}/")), None)
 
 
-def _ahead(store: RocketMQStore, change: FileDifference, end: int) -> int:
+def _ahead(store: StoreFiles, change: FileDifference, end: int) -> int:
     """Units of a queue file that point after the end of the log: to messages that were there and are not.
 
     A place for which the log has a message is not counted: there the unit is wrong, and no message is lost.
@@ -251,7 +251,7 @@ def _what(change: FileDifference) -> str:
             return f"put right from the log: {change.why}"
 
 
-def _edits(store: RocketMQStore, change: FileDifference) -> Iterator[Edit]:
+def _edits(store: StoreFiles, change: FileDifference) -> Iterator[Edit]:
     """Yield the edits for one queue file; a file of the right length is changed only where it differs."""
     entry = store.tree.stat(change.file)
     same = change.staged is not None and entry is not None and entry.size == change.staged.stat().st_size
@@ -271,7 +271,7 @@ def _replaced(change: FileDifference) -> Iterator[Edit]:
         yield SetTimes(change.file, change.staged.stat().st_mtime_ns)
 
 
-def _different(store: RocketMQStore, name: str, staged: Path) -> Iterator[Overwrite]:
+def _different(store: StoreFiles, name: str, staged: Path) -> Iterator[Overwrite]:
     """Yield overwrites for the bytes in which a file differs from what was built; units of expired messages stay."""
     with (
         closing(store.tree.open(name)) as old,
@@ -307,7 +307,7 @@ _AREA = "database."
 _LONGEST_TOPIC = 127
 
 
-def database_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
+def database_steps(store: StoreFiles, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
     """Yield a step for each database that has a finding.
 
     Args:
@@ -331,7 +331,7 @@ def database_steps(store: RocketMQStore, findings: Iterable[Finding], directory:
             yield step
 
 
-def _database_of(store: RocketMQStore, finding: Finding) -> str | None:
+def _database_of(store: StoreFiles, finding: Finding) -> str | None:
     """Return the database that a finding is about."""
     if finding.kind.id.startswith(_AREA):
         return finding.file
@@ -343,7 +343,7 @@ def _database_of(store: RocketMQStore, finding: Finding) -> str | None:
     return None
 
 
-def _one_place(store: RocketMQStore, finding: Finding) -> Step:
+def _one_place(store: StoreFiles, finding: Finding) -> Step:
     """Leave the database that broker.conf names, else the one that reaches further."""
     if "useSeparateStorePathForRocksdbCQ" in store.settings:
         separate = flag(store.settings, "useSeparateStorePathForRocksdbCQ", default=False)
@@ -355,7 +355,7 @@ def _one_place(store: RocketMQStore, finding: Finding) -> Step:
     return Step(finding.kind.id, gone, "move the database to quarantine", why, replacement(store, gone, None))
 
 
-def _reach(store: RocketMQStore, path: str) -> int:
+def _reach(store: StoreFiles, path: str) -> int:
     """How much of the log a database of queues holds; -1 for one that cannot be opened."""
     try:
         with open_queues(store, path) as database:
@@ -364,7 +364,7 @@ def _reach(store: RocketMQStore, path: str) -> int:
         return -1
 
 
-def made_new(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDatabase:
+def made_new(store: StoreFiles, old: OldDatabase, directory: Path) -> MadeDatabase:
     """Return the database as it must be, built in a directory."""
     if old.path in (QUEUES, SEPARATE_QUEUES):
         return queue_database(store, old, directory)
@@ -382,7 +382,7 @@ def made_new(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDat
     return made
 
 
-def _topic_row(store: RocketMQStore, path: str, family: str, key: bytes) -> bytes | None:
+def _topic_row(store: StoreFiles, path: str, family: str, key: bytes) -> bytes | None:
     """Return the row of a topic whose settings are damaged: without one a broker deletes the topic's queues in
     RocksDB.
     """
@@ -399,7 +399,7 @@ def _topic_row(store: RocketMQStore, path: str, family: str, key: bytes) -> byte
     return None
 
 
-def _mended(store: RocketMQStore, path: str, finding: Finding, directory: Path) -> Step:
+def _mended(store: StoreFiles, path: str, finding: Finding, directory: Path) -> Step:
     if not can_read():
         why = f"the extra rocksdb is not installed, which writes databases: {line_for_extra('rocksdb')}"
         return Step(finding.kind.id, path, f"left as it is: {finding.message}", why)

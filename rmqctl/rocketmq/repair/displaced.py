@@ -50,7 +50,7 @@ from rmqctl.rocketmq.repair.queue_references import (
     place_of,
     references_into,
 )
-from rmqctl.rocketmq.store.files import OFFSET_DIGITS, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import OFFSET_DIGITS, StoreFile, StoreFiles
 from rmqctl.text import number_of
 
 _MOST = 256 << 20
@@ -682,7 +682,7 @@ def _joined(gaps: list[LogGap]) -> list[LogGap]:
 # --- whole records that a plan gives up -------------------------------------------------------------------
 
 
-def naming_losses(below: RocketMQStore, after: RocketMQStore, steps: Sequence[Step]) -> list[Step]:
+def naming_losses(below: StoreFiles, after: StoreFiles, steps: Sequence[Step]) -> list[Step]:
     """Return the steps, each with the names of the whole records that it gives up.
 
     Args:

@@ -27,7 +27,7 @@ from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     QUEUES,
     QUEUES_EXT,
-    RocketMQStore,
+    StoreFiles,
     is_offset,
 )
 from rmqctl.rocketmq.store.geometry import Geometry
@@ -37,7 +37,7 @@ _NAMES = (LOG_FILE_NAME, QUEUE_FILE_NAME, INDEX_FILE_NAME, FILE_STRAY)
 _LENGTHS = (LOG_FILE_LENGTH, QUEUE_FILE_LENGTH)
 
 
-def stray_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
+def stray_steps(store: StoreFiles, geometry: Geometry) -> Iterator[Step]:
     """Strays into quarantine, lengths put right, so that every release loads the files."""
     for finding in FileCheck(store, geometry).findings():
         if finding.kind in _NAMES:
@@ -54,7 +54,7 @@ def stray_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
             yield Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
 
 
-def _name(store: RocketMQStore, finding: Finding) -> Step:
+def _name(store: StoreFiles, finding: Finding) -> Step:
     name = finding.file.rpartition("/")[2]
     if is_offset(name) and finding.kind is not FILE_STRAY:
         if finding.kind is LOG_FILE_NAME and not holds_records(store, finding.file):
@@ -65,7 +65,7 @@ def _name(store: RocketMQStore, finding: Finding) -> Step:
     return Step(finding.kind.id, finding.file, "move to quarantine", finding.message, (Quarantine(finding.file),))
 
 
-def _empty(store: RocketMQStore, finding: Finding, geometry: Geometry) -> Step:
+def _empty(store: StoreFiles, finding: Finding, geometry: Geometry) -> Step:
     """Plan what becomes of an empty file: made whole in the middle of the log, where the bytes of a file are counted;
     else moved away.
     """
@@ -82,7 +82,7 @@ def _empty(store: RocketMQStore, finding: Finding, geometry: Geometry) -> Step:
     return Step(finding.kind.id, finding.file, "move to quarantine", finding.message, (Quarantine(finding.file),))
 
 
-def _length(store: RocketMQStore, finding: Finding, size: int) -> Step:
+def _length(store: StoreFiles, finding: Finding, size: int) -> Step:
     found = _found_size(store, finding)
     if found == size:
         return Step(
@@ -95,7 +95,7 @@ def _length(store: RocketMQStore, finding: Finding, size: int) -> Step:
     )
 
 
-def _found_size(store: RocketMQStore, finding: Finding) -> int:
+def _found_size(store: StoreFiles, finding: Finding) -> int:
     for file in store.log_files:
         if file.name == finding.file:
             return file.size
@@ -117,7 +117,7 @@ def _size(name: str, geometry: Geometry) -> int:
 _LINK = "move out the link"
 
 
-def unreadable_steps(store: RocketMQStore) -> Iterator[Step]:
+def unreadable_steps(store: StoreFiles) -> Iterator[Step]:
     """One step a file that cannot be opened or read, and a link for a file of the log that is after its end."""
     why = "it is a link that leads nowhere, after the end of the log"
     for name in links_after_the_end(store):
@@ -130,7 +130,7 @@ def unreadable_steps(store: RocketMQStore) -> Iterator[Step]:
             yield Step(FILE_UNREADABLE.id, entry.path, what, why, (Quarantine(entry.path),))
 
 
-def links_that_lead_nowhere(store: RocketMQStore) -> list[str]:
+def links_that_lead_nowhere(store: StoreFiles) -> list[str]:
     """Names of files of the log in whose place there are such links, in the order of the log."""
     places = {(id(file.tree), os.path.dirname(file.path)): file.tree for file in store.log_files}
     found = {
@@ -142,13 +142,13 @@ def links_that_lead_nowhere(store: RocketMQStore) -> list[str]:
     return [file.name for file in store.log_files if (id(file.tree), file.path) in found]
 
 
-def links_after_the_end(store: RocketMQStore) -> list[str]:
+def links_after_the_end(store: StoreFiles) -> list[str]:
     """Those of :func:`links_that_lead_nowhere` that come after all files of the log."""
     away = set(links_that_lead_nowhere(store))
     return [file.name for file in takewhile(lambda file: file.name in away, reversed(store.log_files))][::-1]
 
 
-def not_made_again(before: RocketMQStore, after: RocketMQStore, steps: list[Step]) -> list[str]:
+def not_made_again(before: StoreFiles, after: StoreFiles, steps: list[Step]) -> list[str]:
     """Queue files moved away by these steps that the rest of a plan does not bring back.
 
     Their queues would go back to offsets that they have given out already. A link that leads nowhere is no file of a
@@ -163,7 +163,7 @@ def not_made_again(before: RocketMQStore, after: RocketMQStore, steps: list[Step
     return [step.file for step in gone if step.what != _LINK or _is_reached(before, after, step.file)]
 
 
-def _is_reached(before: RocketMQStore, after: RocketMQStore, name: str) -> bool:
+def _is_reached(before: StoreFiles, after: StoreFiles, name: str) -> bool:
     """Whether a queue may have come to a file: the one in front of it is not there or full, or consumers are there."""
     kind, topic, queue_id, base = name.split("/")
     files = [e for e in after.tree.entries(os.path.dirname(name)) if is_offset(e.name) and int(e.name) < int(base)]
@@ -176,14 +176,14 @@ def _is_reached(before: RocketMQStore, after: RocketMQStore, name: str) -> bool:
     return any(offset * UNIT.itemsize > int(base) for offset in known)
 
 
-def _derived_files(store: RocketMQStore) -> Iterator[Entry]:
+def _derived_files(store: StoreFiles) -> Iterator[Entry]:
     for kind in (QUEUES, BATCH_QUEUES):
         for queue in store.queues(kind):
             yield from (e for e in store.tree.entries(queue.path) if not e.is_directory)
     yield from index_entries(store)
 
 
-def _problem(store: RocketMQStore, entry: Entry) -> OSError | None:
+def _problem(store: StoreFiles, entry: Entry) -> OSError | None:
     try:
         source = store.tree.open(entry.path)
     except OSError as error:

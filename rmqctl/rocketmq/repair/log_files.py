@@ -43,8 +43,8 @@ from rmqctl.rocketmq.repair.queue_references import (
 from rmqctl.rocketmq.store.files import (
     COMMIT_LOG,
     OFFSET_DIGITS,
-    RocketMQStore,
     StoreFile,
+    StoreFiles,
     odd_place,
 )
 from rmqctl.rocketmq.store.geometry import Geometry
@@ -57,7 +57,7 @@ _MOST_MISSING = 64
 """Files that a gap may have where the log has fewer."""
 
 
-def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
+def missing_steps(store: StoreFiles, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
     """One step a missing file; files without records of their own after a gap go into quarantine instead.
 
     A gap of more files than the log has is left: what follows it may be another log's.
@@ -86,7 +86,7 @@ def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | N
             yield from _made_again(gap, geometry.commit_log_file_size, replica)
 
 
-def _no_log(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
+def _no_log(store: StoreFiles, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
     """Make a log where there is none: the replica's files, else an empty one after all that queues point to.
 
     With a log that begins there a broker takes the messages for expired; without one it would destroy the queues,
@@ -140,7 +140,7 @@ def _has_the_file(replica: Replica) -> str:
 # --- those under a wrong name get their right one ----------------------------------------------------
 
 
-def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
+def misplaced_steps(store: StoreFiles, geometry: Geometry) -> Iterator[Step]:
     """Right names for files that have a wrong one; those whose place another file has go into quarantine."""
     found = misplaced_files(store, geometry.commit_log_file_size)
     moved = files_to_rename(store, found)
@@ -164,7 +164,7 @@ def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
         yield _renamed(moved)
 
 
-def _is_denied(store: RocketMQStore, one: Misplaced) -> bool:
+def _is_denied(store: StoreFiles, one: Misplaced) -> bool:
     """Whether units lead elsewhere from the places in queues of the records of a file, or into the place whose name it
     has, and none leads to where its records say; or all of these are older than the file that would be in front.
     """
@@ -205,7 +205,7 @@ def _renamed(moved: list[Misplaced]) -> Step:
     return Step(_id(moved[0]), moved[0].file.name, f"give it its right name: {names}", why, (*away, *back))
 
 
-def shifted_steps(store: RocketMQStore, room: Callable[[], Path]) -> Iterator[Step]:
+def shifted_steps(store: StoreFiles, room: Callable[[], Path]) -> Iterator[Step]:
     """Write files of the log once more whose bytes all lie too far on, or not far enough; each has its right name.
 
     Args:
@@ -273,7 +273,7 @@ _LEAST, _MOST_OWN = 3, 0.1
 """Records and units that must be there to judge by; the part of either that may agree by chance."""
 
 
-def foreign_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
+def foreign_steps(store: StoreFiles, findings: Iterable[Finding]) -> Iterator[Step]:
     """Move such files away; what the queues know of the messages that were there gets placeholders.
 
     Their records are whole, and lie where they say. But no unit of the queues leads to one of them, and store times or
@@ -303,7 +303,7 @@ def foreign_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator
             )
 
 
-def _foreign(store: RocketMQStore, file: StoreFile, size: int) -> int:
+def _foreign(store: StoreFiles, file: StoreFile, size: int) -> int:
     """How many records of a file were looked at that show it to be another broker's; 0 for one of this log.
 
     Args:
@@ -348,7 +348,7 @@ def _id(one: Misplaced) -> str:
     return (LOG_FILE_NAME if is_name else LOG_PHYSICAL_OFFSET).id
 
 
-def holds_records(store: RocketMQStore, name: str) -> bool:
+def holds_records(store: StoreFiles, name: str) -> bool:
     """Whether a record lies in a file of the log, even one of another place, that other files do not have."""
     own = next((f for f in store.log_files if f.name == name), None)
     if own is None:
@@ -379,7 +379,7 @@ def _holds_own(file: StoreFile, others: LogReader, *, or_damage: bool) -> bool:
     return False
 
 
-def pointless_files(store: RocketMQStore) -> list[str]:
+def pointless_files(store: StoreFiles) -> list[str]:
     """Files of the log after a gap that hold nothing of their own: a broker does not find the end for them."""
     files = store.log_files
     size = max((f.size for f in files), default=0)

@@ -21,7 +21,7 @@ from rmqctl.rocketmq.log.crc import body_crcs
 from rmqctl.rocketmq.log.record import HEAD_SEEN, LogReader, magic_of, total_size_of
 from rmqctl.rocketmq.repair.damage import LogDamage
 from rmqctl.rocketmq.repair.queue_references import QueueReferences
-from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import StoreFile, StoreFiles
 
 _COMPARED = 256
 """Bytes in front of a range that must be equal in both stores."""
@@ -42,7 +42,7 @@ class Replica:
         store: of the same broker group; its files may begin and end elsewhere.
     """
 
-    def __init__(self, store: RocketMQStore) -> None:
+    def __init__(self, store: StoreFiles) -> None:
         self.store = store
         self._log = LogReader(store.log_files)
 
@@ -140,7 +140,7 @@ class LogRepair:
         unhealed: physical offsets of records that are not healed; None: none is.
     """
 
-    store: RocketMQStore
+    store: StoreFiles
     damage: LogDamage
     claims: QueueReferences
     log: LogReader

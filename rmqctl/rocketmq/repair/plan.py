@@ -65,7 +65,7 @@ from rmqctl.rocketmq.repair.records import RecordMender, neutralize_step
 from rmqctl.rocketmq.state.config import PATH as CHECKPOINT
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.databases import databases_of
-from rmqctl.rocketmq.store.files import INDEX, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import INDEX, StoreFile, StoreFiles
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
@@ -113,7 +113,7 @@ class LogMender:
 
     def __init__(
         self,
-        store: RocketMQStore,
+        store: StoreFiles,
         damage: LogDamage,
         *,
         replica: Replica | None = None,
@@ -219,7 +219,7 @@ class RepairOptions(PlanOptions):
         accept: names of steps in whose place the damaged body is kept.
     """
 
-    replica: RocketMQStore | None = None
+    replica: StoreFiles | None = None
     body_damage: BodyDamage = BodyDamage.PLACEHOLDER
     neutralize: tuple[int, ...] = ()
     accept: frozenset[StepName] = frozenset()
@@ -230,7 +230,7 @@ class RepairOptions(PlanOptions):
         return PlanOptions.wants(self, step)
 
 
-def plan_repair(store: RocketMQStore, options: RepairOptions, directory: Path, advance: Advance = str) -> Repair:
+def plan_repair(store: StoreFiles, options: RepairOptions, directory: Path, advance: Advance = str) -> Repair:
     """Make the plan.
 
     Args:
@@ -256,7 +256,7 @@ def plan_repair(store: RocketMQStore, options: RepairOptions, directory: Path, a
     return tried[0]
 
 
-def _without_log(store: RocketMQStore, options: RepairOptions, names: Sequence[str]) -> Repair:
+def _without_log(store: StoreFiles, options: RepairOptions, names: Sequence[str]) -> Repair:
     """Return a plan that changes nothing: what lies in files of the log that links lead away to is not known."""
     checked = Verification(store, VerifyOptions(processes=options.processes))
     found = tuple(finding for finding in checked.findings() if finding.level is not Severity.NOTE)
@@ -267,10 +267,10 @@ def _without_log(store: RocketMQStore, options: RepairOptions, names: Sequence[s
 
 
 @dataclass
-class _Planner(Planner[RocketMQStore]):
+class _Planner(Planner[StoreFiles]):
     options: RepairOptions
     way: Way
-    _laid_over: tuple[list[Step], RocketMQStore] | None = field(default=None, init=False)
+    _laid_over: tuple[list[Step], StoreFiles] | None = field(default=None, init=False)
     _undispatched: list[Finding] = field(default_factory=list, init=False)
     _seen: LogDamage | None = field(default=None, init=False)
     _whole: tuple[int, int] | None = field(default=None, init=False)
@@ -278,7 +278,7 @@ class _Planner(Planner[RocketMQStore]):
     _unreadable: OSError | None = field(default=None, init=False)
 
     @property
-    def store(self) -> RocketMQStore:
+    def store(self) -> StoreFiles:
         if self._laid_over is None or self._laid_over[0] != self.steps:  # many edits take long to lay over it
             edits = (edit for step in self.steps for edit in step.edits)
             self._laid_over = list(self.steps), overlaid(self.below, edits)
@@ -456,7 +456,7 @@ class _Planner(Planner[RocketMQStore]):
         return self._seen or survey(self.store)
 
 
-def complaints(store: RocketMQStore, repair: Repair, processes: int = 1) -> list[str]:
+def complaints(store: StoreFiles, repair: Repair, processes: int = 1) -> list[str]:
     """Return what the store as it is now has wrong that the plan did not foresee, a sentence each.
 
     Args:

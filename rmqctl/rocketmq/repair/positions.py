@@ -24,14 +24,14 @@ from rmqctl.rocketmq.rebuild.databases import replacement
 from rmqctl.rocketmq.repair.config import replaced
 from rmqctl.rocketmq.state.config import CONFIG, OFFSETS, ConsumerOffset, read_config, table, version_1
 from rmqctl.rocketmq.store.databases import CONFIG_V2, METADATA, Database, has_database, new_database, open_database
-from rmqctl.rocketmq.store.files import LIGHT, RocketMQStore
+from rmqctl.rocketmq.store.files import LIGHT, StoreFiles
 
 _FILE, _LIGHT_FILE = f"{CONFIG}/consumerOffset.json", f"{CONFIG}/lmqConsumerOffset.json"
 _PURPOSE = "writing positions of groups in RocksDB"
 _STEP = "offsets.position"
 
 
-def default_place(store: RocketMQStore) -> str:
+def default_place(store: StoreFiles) -> str:
     """Return where a broker that starts on the store keeps positions: a database where one is there, else the file."""
     if has_database(store, CONFIG_V2):
         return CONFIG_V2
@@ -44,7 +44,7 @@ def default_place(store: RocketMQStore) -> str:
 
 
 def plan_positions(
-    store: RocketMQStore, changes: Sequence[Change], stored: Mapping[tuple[str, str, int], ConsumerOffset], room: Path
+    store: StoreFiles, changes: Sequence[Change], stored: Mapping[tuple[str, str, int], ConsumerOffset], room: Path
 ) -> Plan:
     """Plan the positions that are to be others.
 
@@ -67,7 +67,7 @@ def plan_positions(
     return Plan(Path(store.root), f"positions of groups in {store.root}", tuple(steps))
 
 
-def _step(store: RocketMQStore, place: str, changes: Sequence[Change], room: Path) -> Step:
+def _step(store: StoreFiles, place: str, changes: Sequence[Change], room: Path) -> Step:
     what = "; ".join(
         f"{c.key.group} in {c.key.topic}/{c.key.queue} from {'none' if c.old is None else c.old} to {c.new}"
         for c in changes
@@ -80,7 +80,7 @@ def _step(store: RocketMQStore, place: str, changes: Sequence[Change], room: Pat
 # --- files ------------------------------------------------------------------------------------------------
 
 
-def _of_file(store: RocketMQStore, path: str, changes: Iterable[Change]) -> Iterator[Edit]:
+def _of_file(store: StoreFiles, path: str, changes: Iterable[Change]) -> Iterator[Edit]:
     """Yield the edits of a JSON file: its new content, and in the ``.bak`` what it had, where that can be read."""
     found = read_config(store, path.rpartition("/")[2])
     if found.document is None and not (found.missing and store.tree.stat(f"{path}.bak") is None):
@@ -114,7 +114,7 @@ def json_of(document: Mapping[str, Any]) -> bytes:
 # --- databases --------------------------------------------------------------------------------------------
 
 
-def _of_database(store: RocketMQStore, path: str, changes: Iterable[Change], room: Path) -> tuple[Edit, ...]:
+def _of_database(store: StoreFiles, path: str, changes: Iterable[Change], room: Path) -> tuple[Edit, ...]:
     """Return the edits that put a database with other positions in the place of one of either version."""
     staged = Path(tempfile.mkdtemp(dir=room, prefix="positions-"))
     family = OFFSETS.single if path == METADATA else "default"

@@ -27,8 +27,8 @@ from rmqctl.rocketmq.store.files import (
     OFFSET_DIGITS,
     QUEUES,
     QueueFiles,
-    RocketMQStore,
     StoreFile,
+    StoreFiles,
 )
 from rmqctl.text import number_of
 
@@ -38,9 +38,7 @@ _MOST_ASKED = 64
 """Units of a file whose records are looked at."""
 
 
-def misnamed_queue_steps(
-    store: RocketMQStore, findings: Iterable[Finding], log_files: list[StoreFile]
-) -> Iterator[Step]:
+def misnamed_queue_steps(store: StoreFiles, findings: Iterable[Finding], log_files: list[StoreFile]) -> Iterator[Step]:
     """One step for all directories of queues under a wrong name; where the right one is there they go into quarantine.
 
     Args:
@@ -76,9 +74,7 @@ def misnamed_queue_steps(
         yield Step(QUEUE_DIRECTORY.id, named[0], what, why, (*away, *back))
 
 
-def misnamed_file_steps(
-    store: RocketMQStore, findings: Iterable[Finding], log_files: list[StoreFile]
-) -> Iterator[Step]:
+def misnamed_file_steps(store: StoreFiles, findings: Iterable[Finding], log_files: list[StoreFile]) -> Iterator[Step]:
     """One step for all queue files under the name of another place in their queue, if no file has the right one.
 
     Without it the units for destroyed records would say the wrong places, and the placeholders for these, too.
@@ -124,7 +120,7 @@ def _units_off(queue: Queue, file: StoreFile, log: LogReader) -> int:
     return found.pop() if len(found) == 1 else 0
 
 
-def _with_topics(store: RocketMQStore, queues: list[str]) -> list[str]:
+def _with_topics(store: StoreFiles, queues: list[str]) -> list[str]:
     """Return the directories of queues, or of their topic where it holds nothing else: brokers load an empty
     one, too.
     """
@@ -139,7 +135,7 @@ def _with_topics(store: RocketMQStore, queues: list[str]) -> list[str]:
 _FIRST = 3
 
 
-def expired_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
+def expired_steps(store: StoreFiles, findings: Iterable[Finding]) -> Iterator[Step]:
     """Yield steps where the first files of the log are gone and whole queue files still point there.
 
     Expiry deletes queue files from the oldest while their last unit points before the log, never the last file,
@@ -160,7 +156,7 @@ def expired_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator
                 yield Step(LOG_GAP.id, file.name, what, why, (Quarantine(file.name),))
 
 
-def empty_queue_file_steps(store: RocketMQStore) -> Iterator[Step]:
+def empty_queue_file_steps(store: StoreFiles) -> Iterator[Step]:
     """First files of queues in which no unit is left, once the log has given back all that it can.
 
     A broker that finds one among the last three cuts the queue there, and starts to count again.

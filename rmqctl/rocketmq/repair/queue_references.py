@@ -20,7 +20,7 @@ from rmqctl.rocketmq.log.measure import merged
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, is_valid, queues_of
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.store.databases import DatabaseDamaged
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, StoreFiles
 from rmqctl.rocketmq.verify.missing import MissingUnits
 
 LIGHT_QUEUE = "%LMQ%"
@@ -160,7 +160,7 @@ def _beside(claim: QueueReference) -> set[Place]:
     return {(topic, queue_id, offset - 1), (topic, queue_id, offset + max(claim.batch, 1))}
 
 
-def references_into(store: RocketMQStore, ranges: Iterable[Range], records: Ints | None = None) -> QueueReferences:
+def references_into(store: StoreFiles, ranges: Iterable[Range], records: Ints | None = None) -> QueueReferences:
     """Return the units of all queues that point into the ranges, or to one of many records, by physical offset."""
     bounds = np.array(merged(ranges), np.int64).reshape(-1, 2)
     wanted = _Wanted(bounds[:, 0], bounds[:, 1], np.sort(records) if records is not None else bounds[:0, 0])
@@ -186,7 +186,7 @@ class _Wanted:
         return np.asarray(found)
 
 
-def leads_to(store: RocketMQStore, place: Place) -> int | None:
+def leads_to(store: StoreFiles, place: Place) -> int | None:
     """Return the physical offset that the unit at a place in a queue names; None where there is no unit."""
     topic, queue_id, offset = place
     if offset < 0:
@@ -204,7 +204,7 @@ def leads_to(store: RocketMQStore, place: Place) -> int | None:
     return int(unit["physical_offset"][0]) if unit is not None and is_there else None
 
 
-def _claims(store: RocketMQStore, wanted: _Wanted) -> Iterator[QueueReference]:
+def _claims(store: StoreFiles, wanted: _Wanted) -> Iterator[QueueReference]:
     if store.is_rocksdb:
         yield from _of_database(store, wanted)
         return
@@ -215,7 +215,7 @@ def _claims(store: RocketMQStore, wanted: _Wanted) -> Iterator[QueueReference]:
                     yield from _of_chunk(queue, file.name, file.base // dtype.itemsize + first, units, wanted)
 
 
-def _of_database(store: RocketMQStore, wanted: _Wanted) -> Iterator[QueueReference]:
+def _of_database(store: StoreFiles, wanted: _Wanted) -> Iterator[QueueReference]:
     """Units of a RocksDB database; none where it cannot be opened: the log alone must do then."""
     try:
         with open_queues(store) as database:

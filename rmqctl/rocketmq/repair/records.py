@@ -48,11 +48,11 @@ from rmqctl.rocketmq.repair.queue_references import (
     place_of,
     references_into,
 )
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.text import instant
 
 
-def neutralize_step(store: RocketMQStore, physical: int) -> Step:
+def neutralize_step(store: StoreFiles, physical: int) -> Step:
     """Replace the message at a physical offset by a placeholder.
 
     Raises:

@@ -21,7 +21,7 @@ from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.repair.placeholder import is_stand_in
 from rmqctl.rocketmq.repair.queue_references import Place, place_of
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, StoreFile, StoreFiles
 from rmqctl.rocketmq.store.geometry import IndexGeometry, geometry_of
 from rmqctl.text import number_of
 
@@ -32,7 +32,7 @@ _ENTRIES = 1 << 16
 """Entries of an index file that are read at once."""
 
 
-def hidden(before: RocketMQStore, after: RocketMQStore, plan: Plan) -> list[str]:
+def hidden(before: StoreFiles, after: StoreFiles, plan: Plan) -> list[str]:
     """Return a sentence for each way in which a plan hides whole records at home: without the unit that leads to them,
     the only one for their place; without an entry in the index; after an end that the plan gives a file of the log.
 
@@ -47,7 +47,7 @@ def hidden(before: RocketMQStore, after: RocketMQStore, plan: Plan) -> list[str]
         ]
 
 
-def _ended(after: RocketMQStore, plan: Plan) -> Iterator[str]:
+def _ended(after: StoreFiles, plan: Plan) -> Iterator[str]:
     written: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for edit in plan.edits:
         if isinstance(edit, Overwrite):
@@ -67,7 +67,7 @@ def _ended(after: RocketMQStore, plan: Plan) -> Iterator[str]:
                         yield f"{records} after the end that {file.name} gets at {end:,}"
 
 
-def _without_keys(before: RocketMQStore, after: RocketMQStore, plan: Plan, log: LogReader) -> Iterator[str]:
+def _without_keys(before: StoreFiles, after: StoreFiles, plan: Plan, log: LogReader) -> Iterator[str]:
     touched = {edit.file for edit in plan.edits if edit.file.split("/")[0] == INDEX}
     if not touched:
         return
@@ -81,7 +81,7 @@ def _without_keys(before: RocketMQStore, after: RocketMQStore, plan: Plan, log: 
         yield f"the index leads to {number_of(count, 'message')} no more"
 
 
-def indexed(store: RocketMQStore, names: Collection[str] | None = None) -> Ints:
+def indexed(store: StoreFiles, names: Collection[str] | None = None) -> Ints:
     """Return the physical offsets to which the index leads, ascending, each once; what cannot be read of it is left
     out.
 
@@ -91,7 +91,7 @@ def indexed(store: RocketMQStore, names: Collection[str] | None = None) -> Ints:
     return np.unique(np.concatenate([np.zeros(0, np.int64), *_entries(store, names)]))
 
 
-def _entries(store: RocketMQStore, names: Collection[str] | None = None) -> Iterator[Ints]:
+def _entries(store: StoreFiles, names: Collection[str] | None = None) -> Iterator[Ints]:
     """Yield the physical offsets of :func:`indexed` piece by piece, each once in a piece."""
     geometry = geometry_of(store)
     for entry in index_entries(store):
@@ -115,7 +115,7 @@ def _has_key(log: LogReader, physical: int) -> bool:
     return not is_rolled_back and any(properties.get(name) for name in (b"UNIQ_KEY", b"KEYS"))
 
 
-def _without_units(before: RocketMQStore, after: RocketMQStore, plan: Plan, log: LogReader) -> Iterator[str]:
+def _without_units(before: StoreFiles, after: StoreFiles, plan: Plan, log: LogReader) -> Iterator[str]:
     touched = [edit.file.split("/")[:3] for edit in plan.edits]
     for kind, dtype in ((QUEUES, UNIT), (BATCH_QUEUES, BATCH_UNIT)):
         parts = [names for names in touched if names[0] == kind]

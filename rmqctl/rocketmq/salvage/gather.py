@@ -29,7 +29,7 @@ from rmqctl.rocketmq.log.measure import block_of, outermost
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, queues_of
 from rmqctl.rocketmq.queues.ranges import LogRange, queue_range
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, StoreFile, StoreFiles
 from rmqctl.rocketmq.verify.log import body_crc_finding, damaged_properties, topic_finding
 
 RECORD = np.dtype(
@@ -79,16 +79,14 @@ class Gathered:
         end: physical offset where the log ends before old records, of which none is taken; None: it does not.
     """
 
-    store: RocketMQStore
+    store: StoreFiles
     records: Records
     unreadable: list[Finding] = field(default_factory=list)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     end: int | None = None
 
 
-def gather(
-    store: RocketMQStore, source: int, names: Names, *, stale: bool, advance: Callable[[int], object]
-) -> Gathered:
+def gather(store: StoreFiles, source: int, names: Names, *, stale: bool, advance: Callable[[int], object]) -> Gathered:
     """Read a store from end to end.
 
     Args:
@@ -128,7 +126,7 @@ def _is_at_home(block: Block) -> bool:
     return int(block["physical_offset"][0]) == int(block.physical[0])
 
 
-def gather_stray(store: RocketMQStore, file: StoreFile, source: int, names: Names) -> Gathered:
+def gather_stray(store: StoreFiles, file: StoreFile, source: int, names: Names) -> Gathered:
     """Read a file beside those of the log: whole records anywhere in it, and nothing else is expected."""
     found, parts = Gathered(store.with_log([file]), np.zeros(0, RECORD)), [np.zeros(0, RECORD)]
     with closing(file.open()) as opened:
@@ -144,7 +142,7 @@ def _is_loss(finding: Finding) -> bool:
     return finding.level is Severity.ERROR or finding.kind is LOG_TORN_TAIL
 
 
-def _ends(store: RocketMQStore, found: Gathered) -> dict[tuple[str, int], int]:
+def _ends(store: StoreFiles, found: Gathered) -> dict[tuple[str, int], int]:
     """Counters of the queues; units that point after everything the log held do not count."""
     if store.is_rocksdb:
         return {}
@@ -156,7 +154,7 @@ def _ends(store: RocketMQStore, found: Gathered) -> dict[tuple[str, int], int]:
     return {queue.key: queue_range(queue, log).max_offset for queue in queues}
 
 
-def _stale(store: RocketMQStore, source: int, names: Names, end: int, bad: list[Finding]) -> Iterator[Records]:
+def _stale(store: StoreFiles, source: int, names: Names, end: int, bad: list[Finding]) -> Iterator[Records]:
     """Yield records after the end of the log that lie where they say they lie: what a cut left."""
     for at, context in enumerate(CommitLog(store.log_files, crashed=True).contexts()):
         if context.file.base + context.file.size <= end:

@@ -40,7 +40,7 @@ from rmqctl.rocketmq.salvage.books import SalvageLedger, sound_text
 from rmqctl.rocketmq.salvage.gather import NO_QUEUE, Gathered, Merged, Names, Records, gather, gather_stray, merge
 from rmqctl.rocketmq.state.config import CONFIG, read_config, table
 from rmqctl.rocketmq.state.releases import release_range
-from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile, forgiving, unreadable_files
+from rmqctl.rocketmq.store.files import StoreFile, StoreFiles, forgiving, unreadable_files
 from rmqctl.rocketmq.store.geometry import geometry_of
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify import state
@@ -50,7 +50,7 @@ _OFFSETS = ("consumerOffset.json", "delayOffset.json")
 _FILES = ("topics.json", "subscriptionGroup.json", *_OFFSETS)
 
 
-def copy_config(store: RocketMQStore, into: Path, *, renumbered: bool) -> list[str]:
+def copy_config(store: StoreFiles, into: Path, *, renumbered: bool) -> list[str]:
     """Copy the files that can be read; offsets only where queues keep theirs.
 
     Returns:
@@ -84,7 +84,7 @@ def bring_back_offsets(into: Path) -> list[str]:
     return list(_brought_back(open_store_at(str(into)), into))
 
 
-def _brought_back(store: RocketMQStore, into: Path) -> Iterator[str]:
+def _brought_back(store: StoreFiles, into: Path) -> Iterator[str]:
     findings = state.check_config(store, LogContext.of(store, None))
     for step in config_steps(store, findings, 0):
         if step.id == CONFIG_CONSUMER_OFFSET.id and not step.edits:
@@ -167,7 +167,7 @@ class Salvaged:
 
 
 def salvage(
-    stores: Sequence[RocketMQStore], into: Path, options: SalvageOptions, progress: Progress = lambda size: None
+    stores: Sequence[StoreFiles], into: Path, options: SalvageOptions, progress: Progress = lambda size: None
 ) -> Salvaged:
     """Copy what can be read.
 
@@ -203,8 +203,8 @@ def salvage(
 
 
 def _made(
-    stores: Sequence[RocketMQStore],
-    parts: Sequence[tuple[str, RocketMQStore]],
+    stores: Sequence[StoreFiles],
+    parts: Sequence[tuple[str, StoreFiles]],
     found: Sequence[Gathered],
     merged: Merged,
     names: Names,
@@ -236,7 +236,7 @@ def _made(
     return result
 
 
-def _parts(store: RocketMQStore) -> Iterator[tuple[str, RocketMQStore]]:
+def _parts(store: StoreFiles) -> Iterator[tuple[str, StoreFiles]]:
     """Yield the store with the files of its log in their places, and each file whose place another has; with their
     paths.
     """
@@ -249,9 +249,7 @@ def _parts(store: RocketMQStore) -> Iterator[tuple[str, RocketMQStore]]:
             yield join(store.root, one.file.name), store.with_log([one.at_home()])
 
 
-def _beside(
-    store: RocketMQStore, parts: Sequence[tuple[str, RocketMQStore]]
-) -> Iterator[tuple[str, RocketMQStore, StoreFile]]:
+def _beside(store: StoreFiles, parts: Sequence[tuple[str, StoreFiles]]) -> Iterator[tuple[str, StoreFiles, StoreFile]]:
     """Yield the files beside those of the log that no part has, with their paths and their store."""
     known = {file.name for _, part in parts for file in part.log_files if part.root == store.root}
     for entry in store.log_strays:
@@ -286,7 +284,7 @@ def _ends(found: Sequence[Gathered]) -> dict[tuple[str, int], int]:
     return ends
 
 
-def check_target(stores: Sequence[RocketMQStore], into: Path) -> None:
+def check_target(stores: Sequence[StoreFiles], into: Path) -> None:
     """Refuse a place ``into`` at which no new store can be made of these sources.
 
     Raises:
@@ -337,7 +335,7 @@ def _has_property_crc(found: Gathered) -> bool:
         return stored_property_crc(record) is not None
 
 
-def _make_topics(engine: StoreEngine, store: RocketMQStore, keys: Sequence[tuple[str, int]]) -> None:
+def _make_topics(engine: StoreEngine, store: StoreFiles, keys: Sequence[tuple[str, int]]) -> None:
     """Make every topic known, with batch queues where the source has them."""
     rules = DispatchRules.of(store)
     topics = table(read_config(store, "topics.json").document, "topicConfigTable")

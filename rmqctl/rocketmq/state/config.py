@@ -33,7 +33,7 @@ from rmqctl.rocketmq.store.databases import (
     has_database,
     open_database,
 )
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, StoreFiles
 
 CONFIG = "config"
 Table = dict[str, Any]
@@ -58,14 +58,14 @@ class ConfigFile:
     missing: bool = False
 
 
-def config_files(store: RocketMQStore) -> list[ConfigFile]:
+def config_files(store: StoreFiles) -> list[ConfigFile]:
     """All JSON files of config/, by name; a ``.bak`` alone stands for its file. Other names are left out."""
     entries = store.tree.entries(CONFIG, sizes=False)
     names = {e.name.removesuffix(".bak") for e in entries if not e.is_directory}
     return [read_config(store, name) for name in sorted(names) if name.endswith(".json") or name in _METRICS]
 
 
-def read_config(store: RocketMQStore, name: str) -> ConfigFile:
+def read_config(store: StoreFiles, name: str) -> ConfigFile:
     """One file, by the broker's own rule: the ``.bak`` counts where the file is missing, empty or broken."""
     path = f"{CONFIG}/{name}"
     data = read_all(store.tree, path)
@@ -102,7 +102,7 @@ class ConsumerOffset:
     offset: int
 
 
-def consumer_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
+def consumer_offsets(store: StoreFiles) -> list[ConsumerOffset]:
     """Return the offsets of all groups, light message queues included; what cannot be read is left out.
 
     Where both files are there, the offsets of the later one come last.
@@ -121,14 +121,14 @@ def consumer_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
     return found
 
 
-def backed_up_offsets(store: RocketMQStore, path: str) -> dict[tuple[str, str, int], int]:
+def backed_up_offsets(store: StoreFiles, path: str) -> dict[tuple[str, str, int], int]:
     """Return the offsets in the ``.bak`` of a file by topic, group and queue; empty where it cannot be read."""
     document, _ = _parse(read_all(store.tree, f"{path}.bak"))
     rows = (offsets_of(path, key, queues) for key, queues in table(document, "offsetTable").items())
     return {(own.topic, own.group, own.queue_id): own.offset for found in rows for own in found}
 
 
-def _modified(store: RocketMQStore, name: str) -> int:
+def _modified(store: StoreFiles, name: str) -> int:
     entry = store.tree.stat(f"{CONFIG}/{name}") or store.tree.stat(f"{CONFIG}/{name}.bak")
     return entry.mtime_ms if entry else 0
 
@@ -143,19 +143,19 @@ def offsets_of(path: str, key: str, queues: Any) -> list[ConsumerOffset]:
     return [ConsumerOffset(path, topic, group, queue, offset) for queue, offset in numbers.items()]
 
 
-def delay_offsets(store: RocketMQStore) -> dict[int, int]:
+def delay_offsets(store: StoreFiles) -> dict[int, int]:
     """Next queue offset to deliver, by delay level (queue id + 1)."""
     offsets = table(read_config(store, "delayOffset.json").document, "offsetTable")
     return {int(level): v for level, v in offsets.items() if _is_number(level) and isinstance(v, int)}
 
 
-def topic_names(store: RocketMQStore) -> set[str] | None:
+def topic_names(store: StoreFiles) -> set[str] | None:
     """Topics that topics.json knows; None without a readable one."""
     document = read_config(store, "topics.json").document
     return set(table(document, "topicConfigTable")) if document is not None else None
 
 
-def configured_topics(store: RocketMQStore) -> Table | None:
+def configured_topics(store: StoreFiles) -> Table | None:
     """Return the settings of each topic as a broker reads them: from RocksDB where the configuration lies there, else
     from topics.json or its ``.bak``; None where that is not there or cannot be read.
     """
@@ -206,7 +206,7 @@ TOPICS = Kind(TOPICS_V1, "topic", TOPIC_DATA)
 OFFSETS = Kind(OFFSETS_V1, "consumerOffset", CONSUMER_OFFSET_DATA)
 
 
-def stored_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
+def stored_offsets(store: StoreFiles) -> list[ConsumerOffset]:
     """Consumer offsets in the databases that are there; version 2 after version 1, so that its offsets win.
 
     Raises:
@@ -225,7 +225,7 @@ def stored_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
     return found
 
 
-def stored_topics(store: RocketMQStore) -> Table:
+def stored_topics(store: StoreFiles) -> Table:
     """Topics in the databases by name, each with the object that topics.json would have.
 
     Raises:
@@ -234,12 +234,12 @@ def stored_topics(store: RocketMQStore) -> Table:
     return _named(store, TOPICS)
 
 
-def has_stored_config(store: RocketMQStore) -> bool:
+def has_stored_config(store: StoreFiles) -> bool:
     """Whether any configuration lies in a database: then the JSON files do not count."""
     return any(has_database(store, path) for path in (METADATA, TOPICS_V1, GROUPS_V1, OFFSETS_V1, CONFIG_V2))
 
 
-def version_1(store: RocketMQStore, kind: Kind, opened: ExitStack) -> tuple[Database, str] | None:
+def version_1(store: StoreFiles, kind: Kind, opened: ExitStack) -> tuple[Database, str] | None:
     """Return the database and the column family of version 1 that count for a kind; None where there is neither.
 
     Args:
@@ -268,12 +268,12 @@ def _counter(database: Database, family: str) -> int:
     return counter if isinstance(counter, int) else -1
 
 
-def _version_2(store: RocketMQStore, kind: Kind, opened: ExitStack) -> Iterator[tuple[bytes, bytes]]:
+def _version_2(store: StoreFiles, kind: Kind, opened: ExitStack) -> Iterator[tuple[bytes, bytes]]:
     if has_database(store, CONFIG_V2):
         yield from opened.enter_context(open_database(store, CONFIG_V2, _PURPOSE)).rows("default", kind.prefix)
 
 
-def _named(store: RocketMQStore, kind: Kind) -> Table:
+def _named(store: StoreFiles, kind: Kind) -> Table:
     found: Table = {}
     with ExitStack() as opened:
         place = version_1(store, kind, opened)
@@ -311,7 +311,7 @@ PATH = "checkpoint"
 _RUN = plan_of(Checkpoint).runs[0]
 
 
-def read_checkpoint(store: RocketMQStore) -> tuple[dict[str, int], int] | None:
+def read_checkpoint(store: StoreFiles) -> tuple[dict[str, int], int] | None:
     """Fields by name, and the file's length in bytes; missing bytes count as zero. None without a file."""
     data = read_all(store.tree, PATH)
     if data is None:
@@ -345,7 +345,7 @@ def is_own_topic(topic: str) -> bool:
     return is_made_at_start(topic) or topic.startswith(_MADE_WHEN_NEEDED)
 
 
-def known_topics(store: RocketMQStore) -> list[str]:
+def known_topics(store: StoreFiles) -> list[str]:
     """Names of queues and of topics.json, sorted; none of a database of queues that cannot be read.
 
     Raises:
@@ -359,7 +359,7 @@ def known_topics(store: RocketMQStore) -> list[str]:
     return sorted(names | (set(map(str, table)) if isinstance(table, dict) else set()))
 
 
-def _in_database(store: RocketMQStore) -> set[str]:
+def _in_database(store: StoreFiles) -> set[str]:
     from rmqctl.rocketmq.queues.rocksdb import open_queues
 
     try:

@@ -28,9 +28,9 @@ from rmqctl.rocketmq.store.databases import (
     has_database,
     open_database,
 )
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, SEPARATE_QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, SEPARATE_QUEUES, StoreFiles
 
-Present = Callable[[RocketMQStore], str]
+Present = Callable[[StoreFiles], str]
 """Returns what of a part a store has, a few words, "" where it has nothing of it."""
 
 
@@ -77,14 +77,14 @@ def _databases(*paths: str) -> Present:
 
 
 def _queues_under(kind: str, prefix: str) -> Present:
-    def look(store: RocketMQStore) -> str:
+    def look(store: StoreFiles) -> str:
         names = [e.name for e in store.tree.entries(kind, sizes=False) if e.is_directory and e.name.startswith(prefix)]
         return f"{kind}/{prefix}*" if prefix and names else kind if names else ""
 
     return look
 
 
-def _timers(store: RocketMQStore) -> str:
+def _timers(store: StoreFiles) -> str:
     counts = table(read_config(store, "timermetrics").document, "timingCount")
     waiting = sum(
         one["count"] for one in counts.values() if isinstance(one, dict) and isinstance(one.get("count"), int)
@@ -93,7 +93,7 @@ def _timers(store: RocketMQStore) -> str:
 
 
 def _rows(path: str, family: str) -> Present:
-    def look(store: RocketMQStore) -> str:
+    def look(store: StoreFiles) -> str:
         if not has_database(store, path) or not can_read():
             return ""
         with suppress(RmqctlError), open_database(store, path, "looking for rows in RocksDB") as database:
@@ -104,7 +104,7 @@ def _rows(path: str, family: str) -> Present:
     return look
 
 
-def _compacted(store: RocketMQStore) -> str:
+def _compacted(store: StoreFiles) -> str:
     topics = configured_topics(store) or {}
     policies = {name: one.get("attributes") for name, one in topics.items() if isinstance(one, dict)}
     found = [
@@ -113,20 +113,20 @@ def _compacted(store: RocketMQStore) -> str:
     return "compaction" if found else ""
 
 
-def _static_topics(store: RocketMQStore) -> str:
+def _static_topics(store: StoreFiles) -> str:
     document = read_config(store, "topicQueueMapping.json").document
     return "config/topicQueueMapping.json" if table(document, "topicQueueMappingInfoMap") else ""
 
 
-def _several_directories(store: RocketMQStore) -> str:
+def _several_directories(store: StoreFiles) -> str:
     return ", ".join(name for name, _ in store.log_trees) if len(store.log_trees) > 1 else ""
 
 
-def _rocksdb_queues(store: RocketMQStore) -> str:
+def _rocksdb_queues(store: StoreFiles) -> str:
     return QUEUES if store.queue_database == QUEUES and store.is_rocksdb else ""
 
 
-def _light_queues(store: RocketMQStore) -> str:
+def _light_queues(store: StoreFiles) -> str:
     if not store.has_light_database or not can_read():
         return ""
     with suppress(RmqctlError), open_queues(store) as database:
@@ -244,7 +244,7 @@ PARTS: tuple[StorePart, ...] = (
 """In the order in which they came."""
 
 
-def unread_parts(store: RocketMQStore, release: Release) -> Iterator[Statement]:
+def unread_parts(store: StoreFiles, release: Release) -> Iterator[Statement]:
     """Yield what of a store a release does not read."""
     for part in PARTS:
         if release < part.since and (about := part.present(store)):
@@ -258,7 +258,7 @@ def later_parts(shown: Release, release: Release) -> Iterator[Statement]:
             yield part.statement(part.holds)
 
 
-def as_read_by(store: RocketMQStore, release: Release) -> RocketMQStore:
+def as_read_by(store: StoreFiles, release: Release) -> StoreFiles:
     """Return the store as one in which databases that a release does not know are not there."""
     unread = frozenset(path for part in PARTS if release < part.since for path in part.databases)
     return store.without(unread) if unread else store

@@ -22,7 +22,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.log.record import MAGIC_AT, LogReader
 from rmqctl.rocketmq.store.databases import POP, can_read, has_database, open_database
 from rmqctl.rocketmq.store.file_kinds import KINDS
-from rmqctl.rocketmq.store.files import LIGHT, QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import LIGHT, QUEUES, StoreFile, StoreFiles
 
 _SAMPLE = 256
 _SAMPLE_BYTES = 1 << 20
@@ -55,7 +55,7 @@ class Evidence:
         return {"fact": self.fact, **{name: str(r) if r else None for name, r in bounds.items()}}
 
 
-def record_evidence(store: RocketMQStore) -> Iterator[Evidence]:
+def record_evidence(store: StoreFiles) -> Iterator[Evidence]:
     """Layout and properties of records in the last file of the log that has some."""
     records = list(_last_records(store))
     if any(r["magic"] == int(Magic.MESSAGE_V2) for r in records):
@@ -65,7 +65,7 @@ def record_evidence(store: RocketMQStore) -> Iterator[Evidence]:
     yield from _property_evidence(store, records)
 
 
-def _property_evidence(store: RocketMQStore, records: list[dict[str, Any]]) -> Iterator[Evidence]:
+def _property_evidence(store: StoreFiles, records: list[dict[str, Any]]) -> Iterator[Evidence]:
     texts = [r["properties"] for r in records if r["properties"]]
     names = [{name for name, _ in split_properties(text)} for text in texts]
     if any(b"__CRC32#" in n for n in names):
@@ -83,7 +83,7 @@ def _property_evidence(store: RocketMQStore, records: list[dict[str, Any]]) -> I
     yield from _form_evidence(store, written or texts)
 
 
-def _form_evidence(store: RocketMQStore, texts: list[bytes]) -> Iterator[Evidence]:
+def _form_evidence(store: StoreFiles, texts: list[bytes]) -> Iterator[Evidence]:
     """Whether property texts end with 0x02; most of them count, as batches bring texts made by clients."""
     if not texts:
         return
@@ -95,7 +95,7 @@ def _form_evidence(store: RocketMQStore, texts: list[bytes]) -> Iterator[Evidenc
         yield Evidence("properties end with 0x02 and nothing of 5.x is there", highest=Release(4, 9, 0))
 
 
-def _last_records(store: RocketMQStore) -> Iterator[dict[str, Any]]:
+def _last_records(store: StoreFiles) -> Iterator[dict[str, Any]]:
     """Up to 256 records from the first MiB of the last file that has some."""
     for file in reversed(store.log_files):
         found = _chained_records(file)
@@ -140,7 +140,7 @@ def _scanned_records(file: StoreFile) -> list[dict[str, Any]]:
         source.close()
 
 
-def index_evidence(store: RocketMQStore) -> Iterator[Evidence]:
+def index_evidence(store: StoreFiles) -> Iterator[Evidence]:
     """Whether the newest index file counts used slots, or entries as brokers did up to 4.7.0."""
     from rmqctl.rocketmq.index import IndexFile
     from rmqctl.rocketmq.store.geometry import index_geometry
@@ -217,7 +217,7 @@ class ReleaseRange:
         return [str(self.lowest), str(self.highest)]
 
 
-def release_range(store: RocketMQStore, *, quick: bool = False) -> ReleaseRange:
+def release_range(store: StoreFiles, *, quick: bool = False) -> ReleaseRange:
     """Weigh the evidence: the releases that most of it fits. A store that a later broker took over is of that one.
 
     Args:
@@ -235,13 +235,13 @@ def release_range(store: RocketMQStore, *, quick: bool = False) -> ReleaseRange:
     return ReleaseRange(lowest, highest, tuple(evidence))
 
 
-def _paths(store: RocketMQStore) -> Iterator[Evidence]:
+def _paths(store: StoreFiles) -> Iterator[Evidence]:
     for path, since in _PATHS:
         if store.tree.stat(path) is not None:
             yield Evidence(f"{path} is there", lowest=since, weight=_MADE)
 
 
-def _absent(store: RocketMQStore) -> Iterator[Evidence]:
+def _absent(store: StoreFiles) -> Iterator[Evidence]:
     """Yield what every later broker would have made; it is evidence only in a store that was not copied in part."""
     if store.tree.stat("checkpoint") is None or store.tree.stat("lock") is None:
         return
@@ -251,13 +251,13 @@ def _absent(store: RocketMQStore) -> Iterator[Evidence]:
         yield Evidence("rocksdbstore is not there", highest=Release(5, 3, 4), weight=_NOT_MADE)
 
 
-def _abort(store: RocketMQStore) -> Iterator[Evidence]:
+def _abort(store: StoreFiles) -> Iterator[Evidence]:
     data = read_all(store.tree, "abort")
     if data is not None and data.strip().isdigit():
         yield Evidence("abort holds a process id", lowest=Release(5, 0, 0))
 
 
-def _checkpoint(store: RocketMQStore) -> Iterator[Evidence]:
+def _checkpoint(store: StoreFiles) -> Iterator[Evidence]:
     """Later fields, which hold physical offsets; numbers that are none come from damage."""
     data = read_all(store.tree, "checkpoint") or b""
     limit = max((f.base + f.size for f in store.log_files), default=0)
@@ -266,7 +266,7 @@ def _checkpoint(store: RocketMQStore) -> Iterator[Evidence]:
             yield Evidence(f"the checkpoint has an offset at byte {at}", lowest=since)
 
 
-def _config(store: RocketMQStore) -> Iterator[Evidence]:
+def _config(store: StoreFiles) -> Iterator[Evidence]:
     for name in ("topics.json", "consumerOffset.json", "subscriptionGroup.json"):
         try:
             document = parse_config(read_all(store.tree, f"config/{name}") or b"")
@@ -288,7 +288,7 @@ def _config(store: RocketMQStore) -> Iterator[Evidence]:
 _LITE_SIGNS = (b"lite.topic.expiration", b"lite.bind.topic", b"%LMQ%$")
 
 
-def _lite(store: RocketMQStore) -> Iterator[Evidence]:
+def _lite(store: StoreFiles) -> Iterator[Evidence]:
     """Attributes and light queues of lite topics, and pop records that say whether they are suspended."""
     names = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "lmqConsumerOffset.json")
     held = [name for name in names if any(s in (read_all(store.tree, f"config/{name}") or b"") for s in _LITE_SIGNS)]
@@ -302,7 +302,7 @@ def _lite(store: RocketMQStore) -> Iterator[Evidence]:
             yield Evidence("pop records say whether they are suspended", lowest=Release(5, 5, 0))
 
 
-def has_known_broker(store: RocketMQStore) -> bool:
+def has_known_broker(store: StoreFiles) -> bool:
     """Whether a broker kept the store, and not a program that uses the store's classes without one: its configuration
     is there, or messages are that came from clients.
     """
@@ -314,7 +314,7 @@ def has_known_broker(store: RocketMQStore) -> bool:
 
 _FROM_CLIENTS = (b"WAIT", b"CLUSTER")
 _POP_SAMPLE = 64
-_LOOKS: tuple[Callable[[RocketMQStore], Iterator[Evidence]], ...] = (
+_LOOKS: tuple[Callable[[StoreFiles], Iterator[Evidence]], ...] = (
     _paths,
     _absent,
     _abort,

@@ -10,7 +10,7 @@ from rmqctl.known_settings import KnownSettings
 from rmqctl.release import Release
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.databases import CONFIG_V2, GROUPS_V1, METADATA, OFFSETS_V1, TOPICS_V1, has_database
-from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, StoreFiles
 from rmqctl.rocketmq.store.geometry import (
     BATCH_QUEUE_FILE_SIZE,
     COMMIT_LOG_FILE_SIZE,
@@ -36,9 +36,7 @@ _RENAMED_SINCE = Release(4, 5, 0)
 _ROCKSDB = "storeType", "defaultRocksDB"
 
 
-def as_configured(
-    store: RocketMQStore, release: Release, given: Mapping[str, str]
-) -> tuple[RocketMQStore, list[Statement]]:
+def as_configured(store: StoreFiles, release: Release, given: Mapping[str, str]) -> tuple[StoreFiles, list[Statement]]:
     """Return the store as a broker with some settings sees it, and what becomes of the settings.
 
     Args:
@@ -57,7 +55,7 @@ def as_configured(
     return seen, found
 
 
-def _unread_databases(store: RocketMQStore, read: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+def _unread_databases(store: StoreFiles, read: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield databases that are there and that settings leave unread, with the setting that would have them read."""
     in_rocksdb = read.get(_ROCKSDB[0]) == _ROCKSDB[1]
     beside = flag(read, "rocksdbCQDoubleWriteEnable", default=False)

@@ -38,7 +38,7 @@ from formats.rocketmq.rocksdb_files import (
 )
 from rmqctl.files.local import ByteSource
 from rmqctl.rocketmq.store.databases import Database, NewDatabase, Row, new_database
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.text import number_of
 
 _TRAILER, _PIECE = plan_of(BlockTrailer).runs[0].packer, plan_of(LogPiece).runs[0].packer
@@ -372,7 +372,7 @@ class _Manifest:
         self.tables |= {f.value.number: family for f in fields if f.tag == ManifestTag.NEW_FILE}
 
 
-def _manifest(store: RocketMQStore, path: str) -> _Manifest:
+def _manifest(store: StoreFiles, path: str) -> _Manifest:
     names = sorted((e.name for e in store.tree.entries(path) if e.name.startswith("MANIFEST-")), reverse=True)
     for name in names:
         found, damage = _Manifest(), list[int]()
@@ -442,7 +442,7 @@ def _place(family: str) -> bytes:
 
 
 @contextmanager
-def salvaged_database(store: RocketMQStore, path: str, fits: Fits, directory: Path) -> Iterator[SalvagedDatabase]:
+def salvaged_database(store: StoreFiles, path: str, fits: Fits, directory: Path) -> Iterator[SalvagedDatabase]:
     """Every row that can be read of a database, with what counts of it as far as sequence numbers show.
 
     Args:
@@ -475,7 +475,7 @@ _OTHERS = ("offset", "timer", "trans", "popState", "topic", "subscriptionGroup",
 
 
 def _take_table(
-    store: RocketMQStore, manifest: _Manifest, number: int, path: str, found: SalvagedDatabase, fits: Fits
+    store: StoreFiles, manifest: _Manifest, number: int, path: str, found: SalvagedDatabase, fits: Fits
 ) -> None:
     with closing(store.tree.open(path)) as source:
         table = _Table(path.rpartition("/")[2], source, found.lost)
@@ -487,7 +487,7 @@ def _take_table(
             found.take(family, *entry)
 
 
-def _take_log(store: RocketMQStore, manifest: _Manifest, number: int, path: str, found: SalvagedDatabase) -> None:
+def _take_log(store: StoreFiles, manifest: _Manifest, number: int, path: str, found: SalvagedDatabase) -> None:
     damage: list[int] = []
     for record in _log_records(_blocks(store, path), damage):
         for family, key, sequence, kind, value in _writes(record):
@@ -498,7 +498,7 @@ def _take_log(store: RocketMQStore, manifest: _Manifest, number: int, path: str,
         found.lost.append(f"parts of the write-ahead log {path.rpartition('/')[2]}")
 
 
-def _blocks(store: RocketMQStore, path: str) -> Iterator[bytes]:
+def _blocks(store: StoreFiles, path: str) -> Iterator[bytes]:
     """The blocks of a log, one in memory at a time."""
     with closing(store.tree.open(path)) as source:
         at = 0
@@ -507,7 +507,7 @@ def _blocks(store: RocketMQStore, path: str) -> Iterator[bytes]:
             at += LOG_BLOCK
 
 
-def _numbered(store: RocketMQStore, path: str) -> list[tuple[str, int, str]]:
+def _numbered(store: StoreFiles, path: str) -> list[tuple[str, int, str]]:
     """Tables and logs by number."""
     names = (_NUMBERED.fullmatch(e.name) for e in store.tree.entries(path) if not e.is_directory)
     return sorted(((m[0], int(m[1]), m[2]) for m in names if m is not None), key=lambda item: item[1])

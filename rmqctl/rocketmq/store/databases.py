@@ -17,7 +17,7 @@ from typing import Any
 
 from rmqctl.errors import IOFailure, MissingExtra, Refused
 from rmqctl.files.tree import Tree, local_path, read_all
-from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore, holds_current, holds_database
+from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, StoreFiles, holds_current, holds_database
 
 METADATA, CONFIG_V2 = "config/metadata", "config/rdb"
 TOPICS_V1, GROUPS_V1, OFFSETS_V1 = "config/topics", "config/subscriptionGroups", "config/consumerOffsets"
@@ -140,12 +140,12 @@ class Database:
         return None if value is None else bytes(value)
 
 
-def has_database(store: RocketMQStore, path: str) -> bool:
+def has_database(store: StoreFiles, path: str) -> bool:
     """Whether a database lies at a path of the store, and who reads it knows of it."""
     return path not in store.unread and holds_database(store.tree, path)
 
 
-def lost_current(store: RocketMQStore, path: str) -> str:
+def lost_current(store: StoreFiles, path: str) -> str:
     """Why a broker makes an empty database at a path and deletes the tables in it, a clause; empty where it does not.
 
     RocksDB with create_if_missing first makes a manifest and CURRENT, and then fails if a write-ahead log lies there;
@@ -161,7 +161,7 @@ def lost_current(store: RocketMQStore, path: str) -> str:
     return ""
 
 
-def log_in_the_way(store: RocketMQStore, path: str) -> str | None:
+def log_in_the_way(store: StoreFiles, path: str) -> str | None:
     """Return the write-ahead log for which RocksDB, where CURRENT is gone, fails once; None without one."""
     if holds_current(store.tree, path) or not has_database(store, path):
         return None
@@ -169,7 +169,7 @@ def log_in_the_way(store: RocketMQStore, path: str) -> str | None:
     return min(filter(_WRITE_AHEAD_LOG.fullmatch, names), default=None)
 
 
-def databases_of(store: RocketMQStore) -> list[str]:
+def databases_of(store: StoreFiles) -> list[str]:
     """Return the databases that are there, in the order of :data:`DATABASES`."""
     return [path for path in DATABASES if has_database(store, path)]
 
@@ -184,7 +184,7 @@ def can_read() -> bool:
 
 
 @contextmanager
-def open_database(store: RocketMQStore, path: str, purpose: str) -> Iterator[Database]:
+def open_database(store: StoreFiles, path: str, purpose: str) -> Iterator[Database]:
     """Yield a RocksDB database of a store by its path in it, for reading, all column families; keys and values are
     bytes.
 

@@ -127,7 +127,7 @@ def holds_database(tree: Tree, path: str) -> bool:
 
 
 @dataclass
-class RocketMQStore:
+class StoreFiles:
     """A broker store.
 
     Attributes:
@@ -177,13 +177,13 @@ class RocketMQStore:
         """What lies in the commit log's directories under a name that is no offset."""
         return self._log[1]
 
-    def with_log(self, files: Iterable[StoreFile]) -> RocketMQStore:
+    def with_log(self, files: Iterable[StoreFile]) -> StoreFiles:
         """Return the store with other files as its log."""
         made = replace(self)
         made.__dict__["_log"] = sorted(files, key=lambda f: (f.base, f.name)), self.log_strays
         return made
 
-    def without(self, databases: frozenset[str]) -> RocketMQStore:
+    def without(self, databases: frozenset[str]) -> StoreFiles:
         """Return the store as one in which some databases of RocksDB are not there."""
         made = replace(self, unread=self.unread | databases)
         if "_log" in self.__dict__:
@@ -308,7 +308,7 @@ def is_queue_id(name: str) -> bool:
     return digits.isascii() and digits.isdigit() and -(1 << 31) <= int(name) < 1 << 31
 
 
-def forgiving(store: RocketMQStore) -> RocketMQStore:
+def forgiving(store: StoreFiles) -> StoreFiles:
     """Return the store as one in which what cannot be read counts as empty. A remote one stays as it is: it stops the
     work.
     """
@@ -330,7 +330,7 @@ def is_unread(refusals: Refusals, path: str) -> bool:
     return any(path == name or path.startswith(f"{name}/") or name.startswith(f"{path}/") for name in refusals)
 
 
-def unreadable_files(store: RocketMQStore) -> Iterator[Finding]:
+def unreadable_files(store: StoreFiles) -> Iterator[Finding]:
     """One finding a file, by name. In a running store a file may expire while it is read: that is a note."""
     for name, (error, offset) in sorted(refusals_of(store.tree).items()):
         gone = isinstance(error, FileNotFoundError) and store.is_running
@@ -339,7 +339,7 @@ def unreadable_files(store: RocketMQStore) -> Iterator[Finding]:
         yield Finding(FILE_UNREADABLE, name or ".", offset, 0, message, severity)
 
 
-def lost_ranges(store: RocketMQStore, files: Iterable[StoreFile], file_size: int) -> list[tuple[int, int]]:
+def lost_ranges(store: StoreFiles, files: Iterable[StoreFile], file_size: int) -> list[tuple[int, int]]:
     """Physical ranges of the log that lie in files that could not be read."""
     names = refusals_of(store.tree)
     return [(f.base, f.base + file_size) for f in files if f.name in names]
@@ -348,7 +348,7 @@ def lost_ranges(store: RocketMQStore, files: Iterable[StoreFile], file_size: int
 # --- a store whose commit log is not there ----------------------------------------------------------
 
 
-def missing_log(store: RocketMQStore) -> Finding | None:
+def missing_log(store: StoreFiles) -> Finding | None:
     """Return the finding for a log without a file; None where there is one, or where there never was a message."""
     if store.log_files:
         return None
@@ -362,7 +362,7 @@ def missing_log(store: RocketMQStore) -> Finding | None:
     return Finding(LOG_MISSING, COMMIT_LOG, 0, 0, message)
 
 
-def odd_place(store: RocketMQStore) -> str:
+def odd_place(store: StoreFiles) -> str:
     """Return what is wrong with the place of the log, whatever else the store holds; "" where it is a directory or
     nothing.
     """
@@ -378,7 +378,7 @@ def odd_place(store: RocketMQStore) -> str:
     return f"{COMMIT_LOG} is a file, not a directory"
 
 
-def _plain_place(store: RocketMQStore) -> str:
+def _plain_place(store: StoreFiles) -> str:
     if not store.log_trees:
         return f"there is no directory {COMMIT_LOG}"
     names = ", ".join(name or "." for name, _ in store.log_trees)
@@ -387,7 +387,7 @@ def _plain_place(store: RocketMQStore) -> str:
     return f"{names} holds no file of the log"
 
 
-def _checkpoint_says_something(store: RocketMQStore) -> bool:
+def _checkpoint_says_something(store: StoreFiles) -> bool:
     """Whether messages were ever stored; a broker that got none leaves a checkpoint of zeros and no log file."""
     data = read_all(store.tree, "checkpoint")
     return data is not None and (not data or any(data))

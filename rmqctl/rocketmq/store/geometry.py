@@ -23,7 +23,7 @@ from formats.rocketmq.consumequeue import ConsumeQueueUnit
 from formats.rocketmq.index import IndexEntry, IndexHeader, IndexSlot
 from rmqctl.files.local import ByteSource, BytesSource
 from rmqctl.files.tree import Entry, Tree
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore, sequence
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QUEUES_EXT, StoreFiles, sequence
 
 DEFAULT_SLOTS, DEFAULT_ENTRIES = 5_000_000, 20_000_000
 SLOT_SIZE = IndexSlot.sizeof()
@@ -366,7 +366,7 @@ class Geometry:
         return asdict(self)
 
 
-def geometry_of(store: RocketMQStore) -> Geometry:
+def geometry_of(store: StoreFiles) -> Geometry:
     """Sizes of the store's files."""
     ways: list[str] = []
     conf = store.settings
@@ -402,12 +402,12 @@ def _pick(conf: object, key: str, sizes: Iterable[int], default: int, ways: list
     return default
 
 
-def index_geometry(store: RocketMQStore) -> IndexGeometry:
+def index_geometry(store: StoreFiles) -> IndexGeometry:
     """Slots and entries of the store's index files."""
     return _index(store, [])
 
 
-def _index(store: RocketMQStore, ways: list[str]) -> IndexGeometry:
+def _index(store: StoreFiles, ways: list[str]) -> IndexGeometry:
     slots, entries = integer(store.settings, "maxHashSlotNum"), integer(store.settings, "maxIndexNum")
     if slots and entries:
         ways.append("broker-conf")
@@ -421,7 +421,7 @@ def _index(store: RocketMQStore, ways: list[str]) -> IndexGeometry:
     return assumed_index_geometry(store.tree, store.index_files)
 
 
-def _queue_sizes(store: RocketMQStore, kind: str, unit_size: int = 1) -> Iterator[int]:
+def _queue_sizes(store: StoreFiles, kind: str, unit_size: int = 1) -> Iterator[int]:
     """Lengths of the files of a sample of queues; no broker is set to one that is not a number of units."""
     for queue in islice(store.queues(kind), _SAMPLE):
         yield from (f.size for f in queue.files()[0] if f.size % unit_size == 0)

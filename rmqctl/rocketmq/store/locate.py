@@ -23,7 +23,7 @@ from rmqctl.rocketmq.store.files import (
     QUEUES,
     QUEUES_EXT,
     SEPARATE_QUEUES,
-    RocketMQStore,
+    StoreFiles,
     is_offset,
 )
 from rmqctl.rocketmq.store.geometry import flag, read_broker_conf
@@ -43,7 +43,7 @@ def open_store(
     commit_log: Sequence[Tree] = (),
     settings: Mapping[str, str] | None = None,
     selection: str = "",
-) -> RocketMQStore:
+) -> StoreFiles:
     """Return the store whose root is ``tree``.
 
     Args:
@@ -58,7 +58,7 @@ def open_store(
     if not commit_log and not looks_like_store(tree):
         raise NotAStore(tree.root, "no commitlog/, consumequeue/, checkpoint or config/ in it")
     logs = [(_shown(tree, t), t) for t in commit_log] if commit_log else _log_trees(tree, settings or {})
-    return RocketMQStore(tree, logs, selection, settings or {})
+    return StoreFiles(tree, logs, selection, settings or {})
 
 
 def looks_like_store(tree: Tree, beside: str = "") -> bool:
@@ -154,7 +154,7 @@ _KAFKA_SEGMENT = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
 
 def open_path(
     path: str, *, commit_log: Sequence[str] = (), broker_conf: str | None = None, format: str = "auto"
-) -> RocketMQStore | LoneFile:
+) -> StoreFiles | LoneFile:
     """Return what lies at a path: a store root, a directory inside one, or one file.
 
     Args:
@@ -191,7 +191,7 @@ def open_path(
 
 def open_store_at(
     path: str, *, commit_log: Sequence[str] = (), broker_conf: str | None = None, format: str = "auto"
-) -> RocketMQStore:
+) -> StoreFiles:
     """Like :func:`open_path`, for commands that need a whole store.
 
     Raises:
@@ -230,7 +230,7 @@ def _is_root(tree: Tree) -> bool:
     return looks_like_store(tree)
 
 
-def _inside(path: str, settings: dict[str, str], logs: list[Tree]) -> RocketMQStore | None:
+def _inside(path: str, settings: dict[str, str], logs: list[Tree]) -> StoreFiles | None:
     """Return the store above a path inside it, with the path as its selection."""
     if is_url(path):
         scheme, _, rest = path.partition("://")

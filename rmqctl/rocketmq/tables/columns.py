@@ -22,7 +22,7 @@ from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.record import inner_messages, open_body
 from rmqctl.rocketmq.queues.moment import at_one_moment
-from rmqctl.rocketmq.store.files import RocketMQStore, forgiving
+from rmqctl.rocketmq.store.files import StoreFiles, forgiving
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.tables import Look, cores, flag, level, names, options_of, split_size
 from rmqctl.text import milliseconds_of, name_of
@@ -174,11 +174,11 @@ class TableOptions:
     cores: int | None = None
     look: Look = field(default_factory=Look, compare=False, repr=False)
 
-    def store(self) -> RocketMQStore:
+    def store(self) -> StoreFiles:
         """Return the store as it was when these options were first asked for it; see :meth:`live`."""
         return self.look.at(lambda: at_one_moment(self.live()))
 
-    def live(self) -> RocketMQStore:
+    def live(self) -> StoreFiles:
         """Return the store as it is now; what cannot be read in it counts as empty, so that no task dies of it.
 
         Raises:

@@ -15,7 +15,7 @@ from rmqctl.parallel import leave_out, note, pass_over
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.crc import crc_flags
 from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.tables.columns import TableOptions
 from rmqctl.rocketmq.tables.messages import MessageBatches, message_schema
 from rmqctl.rocketmq.tables.splits import (
@@ -152,7 +152,7 @@ class MessageLog:
             tip = self._boundary(store, low, low + most_bytes, tip)
         return {_PLACE: tip}
 
-    def _boundary(self, store: RocketMQStore, known: int, wanted: int, tip: int) -> int:
+    def _boundary(self, store: StoreFiles, known: int, wanted: int, tip: int) -> int:
         """Return the start of the first record at or after an offset; a file's end where none follows in it."""
         for context in log_of(store).contexts():
             file = context.file

@@ -21,7 +21,7 @@ from rmqctl.rocketmq.log.commitlog import LOOK_BACK, CommitLog, FileContext, Log
 from rmqctl.rocketmq.log.crc import body_crcs
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.ranges import late_start, log_end
-from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import StoreFile, StoreFiles
 from rmqctl.rocketmq.verify.splits import Split, splits_of
 from rmqctl.tables import check_reachable, gone
 
@@ -31,12 +31,12 @@ _SAMPLE = 8
 """Queues that are asked for a record near the end of the log: a dozen small reads for each."""
 
 
-def log_of(store: RocketMQStore) -> CommitLog:
+def log_of(store: StoreFiles) -> CommitLog:
     """Return the commit log of a store."""
     return CommitLog(store.log_files, crashed=store.has_abort)
 
 
-def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE, end: int | None = None) -> list[Split]:
+def log_splits(store: StoreFiles, size: int = SPLIT_SIZE, end: int | None = None) -> list[Split]:
     """:func:`splits_of_log` for the log of a store, whose queues know records of the last file."""
     splits = splits_of_log(log_of(store), size, end, lambda file: late_start(store, file, _SAMPLE))
     return [replace(split, context=_alone(split.context)) for split in splits]
@@ -147,7 +147,7 @@ def _damaged(found: LogBlock) -> int:
 _BACK = 16 << 20
 
 
-def log_tip(store: RocketMQStore, known: int | None = None, *, growing: bool = True) -> int:
+def log_tip(store: StoreFiles, known: int | None = None, *, growing: bool = True) -> int:
     """Return the physical offset after the last record that has arrived in full.
 
     A broker writes into a mapped file, so of the last record only a part may be there. In a growing
@@ -199,7 +199,7 @@ def _is_complete(block: Block) -> bool:
     return int(body_crcs(one)[0]) == int(one["body_crc"][0]) and bool((properties != 0).all())
 
 
-def mark_in_front(store: RocketMQStore, offset: int) -> str | None:
+def mark_in_front(store: StoreFiles, offset: int) -> str | None:
     """Return what distinguishes the last record in front of a physical offset from any that may lie there later: its
     own physical offset, its time, its queue offset and the CRC of its body; None where no record lies near.
     """

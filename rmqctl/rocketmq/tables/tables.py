@@ -25,7 +25,7 @@ from rmqctl.rocketmq.query.lag import lag_rows
 from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore, queue_ends
 from rmqctl.rocketmq.state.releases import release_range
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.tables.columns import BodyOption, TableOptions, table_options
 from rmqctl.rocketmq.tables.message_table import MessageLog, MessageTable, limited
 from rmqctl.rocketmq.tables.messages import MessageBatches
@@ -248,7 +248,7 @@ def _counted(batches: MessageBatches, block: Block) -> Iterator[tuple[pa.RecordB
 
 
 def as_tables(
-    store: RocketMQStore, place: Place | None, filters: Filters, split_size: int | None, body: str
+    store: StoreFiles, place: Place | None, filters: Filters, split_size: int | None, body: str
 ) -> RocketMQTables:
     """Return the tables of the store, to be read part by part; with a limit the log is walked here up to its last
     message.
@@ -268,7 +268,7 @@ _OPENED = {"body", "body_size_decompressed", "inner"}
 
 
 def stream(
-    store: RocketMQStore, place: Place | None, name: str, wanted: Filter, columns: Sequence[str] | None
+    store: StoreFiles, place: Place | None, name: str, wanted: Filter, columns: Sequence[str] | None
 ) -> ArrowTable:
     """Return a table of the store as one stream with the wanted rows and columns.
 

@@ -22,7 +22,7 @@ from rmqctl.rocketmq.dump.queues import chunks, used
 from rmqctl.rocketmq.index import IndexFile
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import RocksUnit, rocksdb_units
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, StoreFile, StoreFiles
 from rmqctl.rocketmq.store.geometry import ENTRY, IndexGeometry, index_geometry
 from rmqctl.rocketmq.tables.columns import TableOptions
 from rmqctl.rocketmq.tables.splits import SPLIT_SIZE
@@ -55,7 +55,7 @@ class UnitFile:
     queue_id: int = 0
     file: StoreFile | None = None
     batch: bool = False
-    rocksdb: RocketMQStore | None = None
+    rocksdb: StoreFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class UnitTable:
             room -= unit.file.size
         return [*found, [UnitFile(rocksdb=store)]] if store.is_rocksdb else found
 
-    def _files(self, store: RocketMQStore) -> Iterator[UnitFile]:
+    def _files(self, store: StoreFiles) -> Iterator[UnitFile]:
         for kind in (QUEUES, BATCH_QUEUES):
             if not (store.is_rocksdb and kind == QUEUES):
                 for queue in store.queues(kind):

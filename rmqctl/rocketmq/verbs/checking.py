@@ -18,7 +18,7 @@ from rmqctl.rocketmq.recovery import outcome
 from rmqctl.rocketmq.recovery.proof import FileRange, Job, Proof, Prover
 from rmqctl.rocketmq.recovery.replay import Replay
 from rmqctl.rocketmq.recovery.rules import has_dledger_log
-from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
+from rmqctl.rocketmq.store.files import StoreFiles, bytes_held
 from rmqctl.rocketmq.verbs.common import begin, pending_remark
 from rmqctl.rocketmq.verify.driver import Level, Share, Verification, VerifyOptions
 from rmqctl.rocketmq.verify.parts import PartVerification
@@ -29,7 +29,7 @@ _LEFT_OUT = "queues", "databases", "waits"
 """What `recover` says of every queue, which `verify` does not repeat."""
 
 
-def verify(store: RocketMQStore, asked: questions.Verify) -> Answer:
+def verify(store: StoreFiles, asked: questions.Verify) -> Answer:
     """Check every file alone, then the files against each other, and say what a start would do."""
     answer = Answer(work="verify", total=sum(f.size for f in store.log_files))
     pending_remark(store, answer)
@@ -95,9 +95,7 @@ class StartingVerification:
 
     counted = "message"
 
-    def __init__(
-        self, store: RocketMQStore, options: VerifyOptions, answer: Answer, share: Share | None = None
-    ) -> None:
+    def __init__(self, store: StoreFiles, options: VerifyOptions, answer: Answer, share: Share | None = None) -> None:
         self.store, self.options = store, options
         self.untried = self._untried()
         self.replay: Replay | None = None

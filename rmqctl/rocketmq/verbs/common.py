@@ -10,7 +10,7 @@ from rmqctl.errors import Refused
 from rmqctl.explain import step_lines
 from rmqctl.filters import Rendering
 from rmqctl.release import Release
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 
 if TYPE_CHECKING:
     from rmqctl.explain import TraceStep
@@ -32,7 +32,7 @@ STEP_KEYS = "kind file what result id"
 """Keys of the row of a step of an explanation."""
 
 
-def begin(store: RocketMQStore, answer: Answer | None = None) -> Answer:
+def begin(store: StoreFiles, answer: Answer | None = None) -> Answer:
     """Return an answer with the remark on a store whose broker runs."""
     made = Answer() if answer is None else answer
     if store.is_running:
@@ -40,7 +40,7 @@ def begin(store: RocketMQStore, answer: Answer | None = None) -> Answer:
     return made
 
 
-def pending_remark(store: RocketMQStore, answer: Answer) -> None:
+def pending_remark(store: StoreFiles, answer: Answer) -> None:
     """Remark on a store that an earlier run left half changed; reading goes on."""
     from pathlib import Path
 
@@ -52,7 +52,7 @@ def pending_remark(store: RocketMQStore, answer: Answer) -> None:
         answer.remark(str(reason))
 
 
-def name_unreadable(store: RocketMQStore, answer: Answer) -> None:
+def name_unreadable(store: StoreFiles, answer: Answer) -> None:
     """Name each file of a forgiving store that could not be read; the answer is a "no" if there is one."""
     from rmqctl.findings import Severity
     from rmqctl.rocketmq.store.files import unreadable_files

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl import election, questions
 from rmqctl.answer import Answer, Section
 from rmqctl.rocketmq.diff.driver import Diff, DiffOptions, Side
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.text import counted, first_lines, number_of
 from rmqctl.verification import show_comparison, show_unread, verdict
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # --- salvage ------------------------------------------------------------------------------------------
 
 
-def salvage(stores: Sequence[RocketMQStore], asked: questions.Salvage) -> Answer:
+def salvage(stores: Sequence[StoreFiles], asked: questions.Salvage) -> Answer:
     """Write every readable message of one store or several into a new one; rows are what could not be read.
 
     Raises:
@@ -127,7 +127,7 @@ def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
 # --- elect --------------------------------------------------------------------------------------------
 
 
-def elect(stores: Sequence[RocketMQStore]) -> Answer:
+def elect(stores: Sequence[StoreFiles]) -> Answer:
     """Say what is lost with each of some replicas as the master."""
     from rmqctl.rocketmq.diff.elect import contests
 

@@ -17,7 +17,7 @@ from rmqctl.rocketmq.dump.files import configured_index
 from rmqctl.rocketmq.dump.log import Request
 from rmqctl.rocketmq.dump.sources import identify, selected_files
 from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import StoreFile, StoreFiles
 from rmqctl.rocketmq.verbs.common import LAYOUT, MESSAGE_KEYS, begin, row_options
 from rmqctl.store import LoneFile
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqctl.hexview.annotation import Annotation
     from rmqctl.rocketmq.store.file_kinds import FileKind
 
-Found = RocketMQStore | LoneFile
+Found = StoreFiles | LoneFile
 
 
 def dump(found: Found, asked: questions.Dump) -> Answer:
@@ -60,7 +60,7 @@ def dump(found: Found, asked: questions.Dump) -> Answer:
     return answer
 
 
-def pending(store: RocketMQStore, filters: Filters, what: str, *, as_release: Release | None) -> Answer:
+def pending(store: StoreFiles, filters: Filters, what: str, *, as_release: Release | None) -> Answer:
     """Show what a broker still has to deliver: timers, delays, open transactions or pop messages in flight."""
     from rmqctl.rocketmq.query.pending import pending_rows
     from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore

@@ -9,7 +9,7 @@ from rmqctl import questions
 from rmqctl.answer import EVERY_KIND, Answer, Row
 from rmqctl.errors import MissingExtra
 from rmqctl.filters import Glob, Names, did_you_mean
-from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore, forgiving
+from rmqctl.rocketmq.store.files import QUEUES, StoreFiles, forgiving
 from rmqctl.rocketmq.verbs.common import begin, name_unreadable, no_start, pending_remark
 from rmqctl.rocketmq.verbs.past import add_past, info_then, lag_then, topics_then
 
@@ -37,7 +37,7 @@ _LAG_COLUMNS = (
 )
 
 
-def info(store: RocketMQStore, asked: questions.Info) -> Answer:
+def info(store: StoreFiles, asked: questions.Info) -> Answer:
     """Say what is here; with ``explain`` what each fact says about the release."""
     from rmqctl.rocketmq.query.info import store_info
     from rmqctl.rocketmq.state.releases import release_range
@@ -74,7 +74,7 @@ def info(store: RocketMQStore, asked: questions.Info) -> Answer:
     return answer
 
 
-def segments(store: RocketMQStore) -> Answer:
+def segments(store: StoreFiles) -> Answer:
     """List the files of the log."""
     from rmqctl.rocketmq.query.info import segment_rows
 
@@ -89,7 +89,7 @@ def segments(store: RocketMQStore) -> Answer:
     return answer
 
 
-def topics(store: RocketMQStore, asked: questions.Topics) -> Answer:
+def topics(store: StoreFiles, asked: questions.Topics) -> Answer:
     """List queues, or topics with their queues added up."""
     from rmqctl.rocketmq.dispatch.queue_ends import by_topic
     from rmqctl.rocketmq.query.lag import with_lite_topics
@@ -127,7 +127,7 @@ def topics(store: RocketMQStore, asked: questions.Topics) -> Answer:
     return answer
 
 
-def disk(store: RocketMQStore, asked: questions.Topics) -> Answer:
+def disk(store: StoreFiles, asked: questions.Topics) -> Answer:
     """List the room that files take, by queue or topic and what they hold."""
     from rmqctl.disk import show_uses
     from rmqctl.rocketmq.query.disk import rule, uses
@@ -140,7 +140,7 @@ def disk(store: RocketMQStore, asked: questions.Topics) -> Answer:
     return answer
 
 
-def no_queue(store: RocketMQStore, topic: str | None) -> str:
+def no_queue(store: StoreFiles, topic: str | None) -> str:
     from rmqctl.rocketmq.state.config import known_topics as topic_names
 
     names = topic_names(store)
@@ -153,7 +153,7 @@ def no_queue(store: RocketMQStore, topic: str | None) -> str:
     return f"the store knows no topic {topic}{did_you_mean(topic, names)}"
 
 
-def lag(store: RocketMQStore, asked: questions.Lag) -> Answer:
+def lag(store: StoreFiles, asked: questions.Lag) -> Answer:
     """List consumer groups with what they have not consumed."""
     from rmqctl.rocketmq.query.lag import lag_rows
     from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore

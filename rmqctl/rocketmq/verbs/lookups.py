@@ -13,7 +13,7 @@ from rmqctl.explain import step_lines
 from rmqctl.filters import TIME_WORDS, Filters, asked_time
 from rmqctl.findings import header_of
 from rmqctl.release import Release
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.verbs.common import (
     LAYOUT,
     MESSAGE_KEYS,
@@ -42,7 +42,7 @@ _TIME_KEYS = """
 """
 
 
-def query_key(store: RocketMQStore, asked: questions.QueryKey) -> Answer:
+def query_key(store: StoreFiles, asked: questions.QueryKey) -> Answer:
     """Find messages by key in the index as a broker does, or in the log."""
     show, times = row_options(asked.rendering, asked.as_release), asked.times
     answer = begin(store, Answer(header=header_of(MESSAGE_KEYS, STEP_KEYS, damage=True)))
@@ -88,7 +88,7 @@ def _refuse_with_scan(asked: questions.QueryKey) -> None:
 
 
 def _looked_up(
-    store: RocketMQStore, query: KeyQuery, asked: questions.QueryKey, said: Answer
+    store: StoreFiles, query: KeyQuery, asked: questions.QueryKey, said: Answer
 ) -> tuple[Sequence[Record], list[TraceStep]]:
     from rmqctl.explain import Trace
     from rmqctl.rocketmq.query.key import by_key
@@ -119,14 +119,14 @@ def _looked_up(
     return records[: asked.filters.limit], _explained(store, query, answer, trace, said)
 
 
-def _explained(store: RocketMQStore, query: KeyQuery, answer: KeyAnswer, trace: Trace, said: Answer) -> list[TraceStep]:
+def _explained(store: StoreFiles, query: KeyQuery, answer: KeyAnswer, trace: Trace, said: Answer) -> list[TraceStep]:
     from rmqctl.rocketmq.query.explain import explain_key
 
     last = explain_key(store, query, answer, trace, said.advance)  # adds steps of its own
     return [*trace, last]
 
 
-def _nothing(store: RocketMQStore, topic: str | None, way: str) -> str:
+def _nothing(store: StoreFiles, topic: str | None, way: str) -> str:
     """Why the answer may be empty, as far as that is known without reading the log."""
     from rmqctl.rocketmq.state.config import did_you_mean
     from rmqctl.rocketmq.state.config import known_topics as topic_names
@@ -138,7 +138,7 @@ def _nothing(store: RocketMQStore, topic: str | None, way: str) -> str:
 
 
 def _scanned(
-    store: RocketMQStore, asked: questions.QueryKey, times: tuple[int, int], said: Answer, *, strict: bool
+    store: StoreFiles, asked: questions.QueryKey, times: tuple[int, int], said: Answer, *, strict: bool
 ) -> list[Record]:
     from rmqctl.rocketmq.log.filters import Filter
     from rmqctl.rocketmq.query.log_search import Search, search_log
@@ -164,7 +164,7 @@ def _scanned(
 # --- by id --------------------------------------------------------------------------------------------
 
 
-def query_id(store: RocketMQStore, asked: questions.QueryId) -> Answer:
+def query_id(store: StoreFiles, asked: questions.QueryId) -> Answer:
     """Find the message with an offsetMsgId or a unique key."""
     from rmqctl.rocketmq.query.ids import NotAMessageId, parse_message_id
 
@@ -200,7 +200,7 @@ def query_id(store: RocketMQStore, asked: questions.QueryId) -> Answer:
 
 
 def _of_id(
-    store: RocketMQStore,
+    store: StoreFiles,
     wanted: MessageId,
     asked: questions.QueryId,
     said: Answer,
@@ -231,9 +231,7 @@ def _unusual(answer: IdAnswer) -> Iterator[str]:
         yield "the producer's clock was ahead of the broker's: clients that ask from the key's time on get CODE 208"
 
 
-def _scanned_id(
-    store: RocketMQStore, wanted: MessageId, topic: str | None, said: Answer, *, strict: bool
-) -> list[Record]:
+def _scanned_id(store: StoreFiles, wanted: MessageId, topic: str | None, said: Answer, *, strict: bool) -> list[Record]:
     from rmqctl.rocketmq.log.filters import Filter
     from rmqctl.rocketmq.query.ids import rank
     from rmqctl.rocketmq.query.log_search import Search, search_log
@@ -257,7 +255,7 @@ _TIME_COLUMNS = (
 )
 
 
-def query_offset(store: RocketMQStore, asked: questions.QueryOffset) -> Answer:
+def query_offset(store: StoreFiles, asked: questions.QueryOffset) -> Answer:
     """Give the status, then messages of a queue from an offset on."""
     from rmqctl.rocketmq.query.offset import OffsetQuestion, offset_rows
     from rmqctl.rocketmq.query.queue_view import open_queue
@@ -286,7 +284,7 @@ def query_offset(store: RocketMQStore, asked: questions.QueryOffset) -> Answer:
     return answer
 
 
-def query_time(store: RocketMQStore, asked: questions.QueryTime) -> Answer:
+def query_time(store: StoreFiles, asked: questions.QueryTime) -> Answer:
     """Give for each queue the offset that a broker answers for a time, and the message there."""
     from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary, TimeQuestion, time_rows
 
@@ -317,7 +315,7 @@ def query_time(store: RocketMQStore, asked: questions.QueryTime) -> Answer:
     return answer
 
 
-def _started(store: RocketMQStore, release: Release | None, *, as_found: bool) -> RecoveredStore:
+def _started(store: StoreFiles, release: Release | None, *, as_found: bool) -> RecoveredStore:
     """Return the store as a broker of the release, or of the one the store shows, has it."""
     from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
     from rmqctl.rocketmq.state.releases import release_range

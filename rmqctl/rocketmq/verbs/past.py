@@ -13,7 +13,7 @@ from rmqctl.rocketmq.dispatch.past import LogThen, is_now, log_at
 from rmqctl.rocketmq.dispatch.queue_ends import QueueRow
 from rmqctl.rocketmq.query.lag import with_lite_topics
 from rmqctl.rocketmq.recovery.queue_ends import ends_at
-from rmqctl.rocketmq.store.files import LIGHT, RocketMQStore
+from rmqctl.rocketmq.store.files import LIGHT, StoreFiles
 
 BOUNDS = ("end_at_least", "end_at_most")
 """Keys that the rows of `topics` have when they are of a time."""
@@ -51,7 +51,7 @@ def add_past(answer: Answer, is_of_queues: bool) -> None:
         answer.columns = [*answer.columns, *more]
 
 
-def info_then(store: RocketMQStore, at: int, facts: Fields, answer: Answer) -> Fields:
+def info_then(store: StoreFiles, at: int, facts: Fields, answer: Answer) -> Fields:
     """Return the document of `info` of a time, from that of now."""
     past, then = _begin(store, at, answer)
     if is_now(store, then, at):
@@ -75,7 +75,7 @@ def info_then(store: RocketMQStore, at: int, facts: Fields, answer: Answer) -> F
     return facts
 
 
-def topics_then(store: RocketMQStore, asked: questions.Topics, answer: Answer) -> Iterator[Fields]:
+def topics_then(store: StoreFiles, asked: questions.Topics, answer: Answer) -> Iterator[Fields]:
     """Yield the rows of `topics` of a time."""
     from rmqctl.rocketmq.verbs.looking import no_queue
 
@@ -102,7 +102,7 @@ def topics_then(store: RocketMQStore, asked: questions.Topics, answer: Answer) -
         answer.remarks += [no_queue(store, name) for name in unmet] or ["no queue had a message by then"]
 
 
-def lag_then(store: RocketMQStore, asked: questions.Lag, rows: Iterable[Fields], answer: Answer) -> Iterator[Fields]:
+def lag_then(store: StoreFiles, asked: questions.Lag, rows: Iterable[Fields], answer: Answer) -> Iterator[Fields]:
     """Yield the rows of `lag` of a time: where queues ended is known, where groups were is in files of now only."""
     assert asked.time is not None
     past, then = _begin(store, asked.time, answer)
@@ -129,12 +129,12 @@ def lag_then(store: RocketMQStore, asked: questions.Lag, rows: Iterable[Fields],
     answer.remarks += past.remarks()
 
 
-def _begin(store: RocketMQStore, at: int, answer: Answer) -> tuple[Past, LogThen]:
+def _begin(store: StoreFiles, at: int, answer: Answer) -> tuple[Past, LogThen]:
     answer.remark(said_time(at))
     return Past(at), log_at(store, at)
 
 
-def _queues(store: RocketMQStore, then: LogThen, past: Past, *, as_found: bool) -> Iterator[Fields]:
+def _queues(store: StoreFiles, then: LogThen, past: Past, *, as_found: bool) -> Iterator[Fields]:
     """Yield the queues that had a message, by topic and id; those that are gone since last."""
     places = (None, then.low) if then.is_known else (None, then.low, then.high)
     now, *found = ({(r.topic, r.queue_id): r for r in ends.rows} for ends in ends_at(store, places, as_found=as_found))

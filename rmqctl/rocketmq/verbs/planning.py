@@ -15,7 +15,7 @@ from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
 from rmqctl.findings import header_of
 from rmqctl.parallel import most_processes, processes_for
-from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
+from rmqctl.rocketmq.store.files import StoreFiles, bytes_held
 from rmqctl.text import number_of, what_a_start_leaves
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def annotate(source: ByteSource, name: str, begin: int, end: int) -> Iterator[An
 # --- recover ------------------------------------------------------------------------------------------
 
 
-def recover(store: RocketMQStore, asked: questions.Recover, answer: Proposal) -> Proposal:
+def recover(store: StoreFiles, asked: questions.Recover, answer: Proposal) -> Proposal:
     """Say what a broker's start does to the store, and plan it where that is wanted.
 
     Raises:
@@ -105,7 +105,7 @@ def _after_a_start(found: Recovery, below: Sequence[str], *, every: bool) -> Ite
     yield Section(rows=shown, title="Queues afterwards", is_optional=True)
 
 
-def _compare(store: RocketMQStore, answer: Proposal, processes: int) -> None:
+def _compare(store: StoreFiles, answer: Proposal, processes: int) -> None:
     from rmqctl.rocketmq.recovery import outcome
     from rmqctl.rocketmq.recovery.replay import recover as replay
     from rmqctl.rocketmq.recovery.rules import FAMILIES
@@ -132,7 +132,7 @@ def refusal_of(missing: Finding) -> Refused:
     return Refused(f"{missing.message}; nothing was written. {missing.kind.remedy}")
 
 
-def _hold_sizes(store: RocketMQStore, answer: Proposal) -> None:
+def _hold_sizes(store: StoreFiles, answer: Proposal) -> None:
     """Refuse to carry out a plan that makes queue files whose size nothing shows, unless that is forced."""
     from rmqctl.repair.edits import Create
     from rmqctl.rocketmq.rebuild.rebuild import unknown_size
@@ -142,7 +142,7 @@ def _hold_sizes(store: RocketMQStore, answer: Proposal) -> None:
         answer.refusal = answer.refusal or unknown_size(store, made)
 
 
-def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal, staged: ExitStack) -> None:
+def _plan_recovery(store: StoreFiles, found: Recovery, answer: Proposal, staged: ExitStack) -> None:
     from formats.rocketmq.tags_code import SCHEDULE_TOPIC
     from rmqctl.rocketmq.dispatch.rules import assumed_levels
     from rmqctl.rocketmq.recovery.plan import recovery_plan
@@ -163,7 +163,7 @@ def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal, stag
     answer.is_no = answer.is_no_after = bool(found.lost or found.missing)
 
 
-def _naming(store: RocketMQStore, plan: Plan) -> Plan:
+def _naming(store: StoreFiles, plan: Plan) -> Plan:
     """Return a plan whose steps name the whole records that a broker cuts off."""
     from rmqctl.repair.edits import Cut, Quarantine
     from rmqctl.rocketmq.repair.books import names_in
@@ -179,7 +179,7 @@ def _naming(store: RocketMQStore, plan: Plan) -> Plan:
     return replace(plan, steps=tuple(steps))
 
 
-def _left_to_do(store: RocketMQStore, found: Recovery) -> Sequence[str]:
+def _left_to_do(store: StoreFiles, found: Recovery) -> Sequence[str]:
     """Return what a second start would still change."""
     from rmqctl.rocketmq.recovery.replay import recover as replay
     from rmqctl.rocketmq.store.locate import open_store_at
@@ -196,7 +196,7 @@ def _left_to_do(store: RocketMQStore, found: Recovery) -> Sequence[str]:
 # --- repair -------------------------------------------------------------------------------------------
 
 
-def repair(store: RocketMQStore, asked: questions.Repair, answer: Proposal, replica: RocketMQStore | None) -> Proposal:
+def repair(store: StoreFiles, asked: questions.Repair, answer: Proposal, replica: StoreFiles | None) -> Proposal:
     """Plan how to mend what verify finds with the least loss.
 
     Args:
@@ -210,7 +210,7 @@ def repair(store: RocketMQStore, asked: questions.Repair, answer: Proposal, repl
 
 
 def _plan_repair(
-    store: RocketMQStore, asked: questions.Repair, replica: RocketMQStore | None, answer: Proposal, staged: ExitStack
+    store: StoreFiles, asked: questions.Repair, replica: StoreFiles | None, answer: Proposal, staged: ExitStack
 ) -> None:
     from rmqctl.rocketmq.rebuild.rebuild import building
     from rmqctl.rocketmq.repair.log_repair import BodyDamage
@@ -247,7 +247,7 @@ def _plan_repair(
         answer.hints.append(f"{', '.join(amounts)}: {'; '.join(ways)}")
 
 
-def _assumptions(store: RocketMQStore, found: Repair) -> Iterator[str]:
+def _assumptions(store: StoreFiles, found: Repair) -> Iterator[str]:
     from formats.rocketmq.tags_code import SCHEDULE_TOPIC
     from rmqctl.repair.edits import Create
     from rmqctl.rocketmq.dispatch.rules import assumed_levels
@@ -309,7 +309,7 @@ def _options(asked: questions.Rebuild, held: int) -> RebuildOptions:
     )
 
 
-def rebuild(store: RocketMQStore, asked: questions.Rebuild, answer: Proposal) -> Proposal:
+def rebuild(store: StoreFiles, asked: questions.Rebuild, answer: Proposal) -> Proposal:
     """Make derived files from the log and compare them with what is there; plan to put them in place."""
     from rmqctl.rocketmq.rebuild.rebuild import Rebuild
 

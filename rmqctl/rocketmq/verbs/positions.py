@@ -18,7 +18,7 @@ from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.repair.books import books_of
 from rmqctl.rocketmq.repair.positions import default_place, plan_positions
 from rmqctl.rocketmq.state.releases import release_range
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.verbs.planning import annotate
 
 _OF_BROKERS = "CID_RMQ_SYS_"
@@ -83,7 +83,7 @@ class HeldPositions:
         return ()
 
 
-def offsets(store: RocketMQStore, asked: questions.Offsets, answer: Proposal) -> Proposal:
+def offsets(store: StoreFiles, asked: questions.Offsets, answer: Proposal) -> Proposal:
     """Show the positions of groups, or plan others."""
     staged = ExitStack()
     answer.close = staged.close
@@ -91,7 +91,7 @@ def offsets(store: RocketMQStore, asked: questions.Offsets, answer: Proposal) ->
     return answer
 
 
-def _make(store: RocketMQStore, asked: questions.Offsets, answer: Proposal, staged: ExitStack) -> None:
+def _make(store: StoreFiles, asked: questions.Offsets, answer: Proposal, staged: ExitStack) -> None:
     held = HeldPositions(staged.enter_context(RecoveredStore(store, release_range(store).highest)))
     if not asked.choice.changes:
         shown(asked.choice, held, answer)
@@ -112,7 +112,7 @@ def _make(store: RocketMQStore, asked: questions.Offsets, answer: Proposal, stag
     show_changes(found, held, answer)
 
 
-def _not_there(store: RocketMQStore, expected: Mapping[Key, int]) -> list[str]:
+def _not_there(store: StoreFiles, expected: Mapping[Key, int]) -> list[str]:
     """Return the positions that a store, as it is now, has otherwise, a sentence each."""
     from rmqctl.rocketmq.store.locate import open_store_at
 

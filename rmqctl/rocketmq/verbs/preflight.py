@@ -18,12 +18,12 @@ from rmqctl.rocketmq.recovery.rules import has_dledger_log
 from rmqctl.rocketmq.state.parts import later_parts
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.state.settings import as_configured
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 
 _PACE = Pace(2.0, 2500e6, 0.0001, 1.1e-6, 1.0e-6)
 
 
-def preflight(store: RocketMQStore, asked: questions.Preflight) -> Answer:
+def preflight(store: StoreFiles, asked: questions.Preflight) -> Answer:
     """Say what a start of another release does to a store, and whether the release shown can come back.
 
     Raises:
@@ -39,7 +39,7 @@ def preflight(store: RocketMQStore, asked: questions.Preflight) -> Answer:
     return answer_of(lambda: _look(store, asked), answer)
 
 
-def _look(store: RocketMQStore, asked: questions.Preflight) -> Foresight:
+def _look(store: StoreFiles, asked: questions.Preflight) -> Foresight:
     found = release_range(store)
     wanted, statements = store, list[Statement]()
     if asked.conf is not None:
@@ -61,14 +61,14 @@ def _start(found: Recovery) -> ForeseenStart:
     )  # fmt: skip
 
 
-def _estimate(store: RocketMQStore, found: Recovery) -> Estimate:
+def _estimate(store: StoreFiles, found: Recovery) -> Estimate:
     loads = list(_loads(store, found))
     files = [file for file in reversed(found.log_files) if file.name in found.scanned_files]
     rate = measured_rate((file.open() for file in files), _PACE.bytes_per_second)
     return Estimate(loads, found.redispatched + found.index_keys, _PACE, rate)
 
 
-def _loads(store: RocketMQStore, found: Recovery) -> Iterator[Load]:
+def _loads(store: StoreFiles, found: Recovery) -> Iterator[Load]:
     """Yield what is read of the log, of the ends of queues by topic, and of index files, which are mapped alone.
 
     Queue files are as long as they will ever be; a start reads what is written, in the last of them

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from rmqctl.answer import Answer
 from rmqctl.life import place_in, show_lives
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.verbs.common import begin, no_start, row_options
 
 if TYPE_CHECKING:
     from rmqctl import questions
 
 
-def trace(store: RocketMQStore, asked: questions.Trace) -> Answer:
+def trace(store: StoreFiles, asked: questions.Trace) -> Answer:
     """Return the lives of the messages that a key, an id or a place names."""
     from rmqctl.filters import Rendering
     from rmqctl.rocketmq.query.life import LifeReader

@@ -15,7 +15,7 @@ from rmqctl.findings import Finding
 from rmqctl.rocketmq.findings.derived import INDEX_BEYOND, INDEX_COVERAGE, INDEX_FILE_LENGTH, QUEUE_AHEAD, QUEUE_MISSING
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_BODY_CRC, LOG_GAP, LOG_PROPERTIES_LOST
 from rmqctl.rocketmq.findings.state import CHECKPOINT_AHEAD, CHECKPOINT_OFFSET, TIMER_LOG
-from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import QUEUES, StoreFiles
 from rmqctl.text import number_of
 
 _SECTOR = 512
@@ -34,7 +34,7 @@ _ALL_GONE = "all queues are gone: consumequeue/ was emptied, or its volume is no
 _CUT = "the log ends before what queues point to, too: it was cut there, or its last files are gone"
 
 
-def with_causes(findings: Iterable[Finding], store: RocketMQStore) -> Iterator[Finding]:
+def with_causes(findings: Iterable[Finding], store: StoreFiles) -> Iterator[Finding]:
     """Yield findings as they come, with their causes, and those that follow from an earlier one folded under it."""
     files = {file.name: file for file in store.log_files}
     holes = dict[tuple[str, int], Finding]()
@@ -63,7 +63,7 @@ def with_causes(findings: Iterable[Finding], store: RocketMQStore) -> Iterator[F
         yield finding
 
 
-def _cut_index(store: RocketMQStore, cuts: int) -> str:
+def _cut_index(store: StoreFiles, cuts: int) -> str:
     """Say how many index files are cut, and that a full disk leaves files without bytes."""
     files = store.index_files
     empty = sum(file.size == 0 for file in files)
@@ -71,7 +71,7 @@ def _cut_index(store: RocketMQStore, cuts: int) -> str:
     return f"{cuts} of {number_of(len(files), 'index file', 'have')} a wrong length{said}"
 
 
-def _is_of_an_end(finding: Finding, store: RocketMQStore) -> bool:
+def _is_of_an_end(finding: Finding, store: StoreFiles) -> bool:
     """Whether a finding says that something is known of what lies after the end of the log."""
     if finding.kind in {TIMER_LOG, LOG_GAP}:
         last = max(store.log_files, key=lambda file: file.base, default=None)

@@ -22,7 +22,7 @@ from rmqctl.rocketmq.log.block import Block, Ints, gather
 from rmqctl.rocketmq.log.chain import DLEDGER_MAGICS
 from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.state.releases import ReleaseRange, release_range
-from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import StoreFile, StoreFiles
 
 Destroyed = dict[int, dict[tuple[str, int], tuple[int, int, int]]]
 """By where damage begins in the log, by topic and queue id: how many messages lay there, first and last offset."""
@@ -69,7 +69,7 @@ class LogContext:
     destroyed: Destroyed = field(default_factory=dict)
 
     @classmethod
-    def of(cls, store: RocketMQStore, as_release: Release | None = None) -> LogContext:
+    def of(cls, store: StoreFiles, as_release: Release | None = None) -> LogContext:
         """Return what is known before the log is scanned.
 
         Args:

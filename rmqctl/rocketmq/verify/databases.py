@@ -69,7 +69,7 @@ from rmqctl.rocketmq.store.databases import (
     has_database,
     open_database,
 )
-from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, StoreFiles
 from rmqctl.rocketmq.store.geometry import flag
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.text import instant, number_of
@@ -82,7 +82,7 @@ _INCREMENTAL, _OFFSET_VERSION = "persistConsumerOffsetIncrementally", "consumerO
 Fields = Callable[[int], "dict[str, Any] | None"]
 
 
-def check_databases(store: RocketMQStore, context: LogContext, *, cross: bool) -> Iterator[Finding]:
+def check_databases(store: StoreFiles, context: LogContext, *, cross: bool) -> Iterator[Finding]:
     """Yield findings of every database that is there; none without the package that reads them.
 
     Args:
@@ -120,7 +120,7 @@ def _strange(database: Database) -> Iterator[Finding]:
             yield Finding(DATABASE_ROW, database.path, 0, 0, message)
 
 
-def _stop(store: RocketMQStore, database: Database, context: LogContext) -> Iterator[Finding]:
+def _stop(store: StoreFiles, database: Database, context: LogContext) -> Iterator[Finding]:
     """Yield what the two defects of 5.5.0 leave whose stop closes the one database of configuration first."""
     if context.running or context.highest_release < _ONE_DATABASE:
         return
@@ -134,7 +134,7 @@ def _stop(store: RocketMQStore, database: Database, context: LogContext) -> Iter
         yield Finding(DATABASE_UNCLEAN_STOP, METADATA, 0, 0, message)
 
 
-def _checked(store: RocketMQStore, database: Database, context: LogContext) -> Iterator[Finding]:
+def _checked(store: StoreFiles, database: Database, context: LogContext) -> Iterator[Finding]:
     if database.path == store.queue_database:
         yield from _queues(store, QueueDatabase(database), context)
     elif database.path == MESSAGES:
@@ -159,7 +159,7 @@ def _wrong(database: Database, family: str, message: str, physical: int | None =
 # --- queues -------------------------------------------------------------------------------------------
 
 
-def _queues(store: RocketMQStore, database: QueueDatabase, context: LogContext) -> Iterator[Finding]:
+def _queues(store: StoreFiles, database: QueueDatabase, context: LogContext) -> Iterator[Finding]:
     reached, end, place = database.dispatched_end(), _end(context), store.queue_database or QUEUES
     if reached > end:
         message = f"the checkpoint says that records up to {reached} are dispatched, but the log ends at {end}"
@@ -181,7 +181,7 @@ def _queues(store: RocketMQStore, database: QueueDatabase, context: LogContext) 
     yield from _twins(store, database, min(reached, end), context)
 
 
-def _twins(store: RocketMQStore, database: QueueDatabase, reached: int, context: LogContext) -> Iterator[Finding]:
+def _twins(store: StoreFiles, database: QueueDatabase, reached: int, context: LogContext) -> Iterator[Finding]:
     """Yield the queues that are in files as well, with those that have no unit in the database.
 
     The database holds what was dispatched since brokers write queues twice: from the record of its first unit on.
@@ -201,7 +201,7 @@ def _twins(store: RocketMQStore, database: QueueDatabase, reached: int, context:
 
 
 def _beyond(
-    store: RocketMQStore, database: QueueDatabase, key: tuple[str, int], end: int, context: LogContext
+    store: StoreFiles, database: QueueDatabase, key: tuple[str, int], end: int, context: LogContext
 ) -> Iterator[Finding]:
     """Units of a queue from a queue offset on, where its files end."""
     count = sum(int((w["physical_offset"] >= context.min_offset).sum()) for w in database.windows(*key, end))
@@ -214,7 +214,7 @@ def _beyond(
 
 
 def _twin(
-    store: RocketMQStore, database: QueueDatabase, queue: Queue, dispatched: tuple[int, int], context: LogContext
+    store: StoreFiles, database: QueueDatabase, queue: Queue, dispatched: tuple[int, int], context: LogContext
 ) -> Iterator[Finding]:
     """Units of a queue in the database that are others than those in its files, not in them, or not there."""
     counts, example = [0, 0], -1
@@ -282,7 +282,7 @@ def _index(database: Database, context: LogContext, fields: Fields) -> Iterator[
         yield Finding(DATABASE_WRONG_ROW, database.path, 0, 0, message, Severity.NOTE)
 
 
-def _against_log(store: RocketMQStore, database: Database, context: LogContext) -> Iterator[Finding]:
+def _against_log(store: StoreFiles, database: Database, context: LogContext) -> Iterator[Finding]:
     """Yield what the records of the log demand, and marks beyond its end.
 
     Records in front of the oldest hour of the index are no part of it: it was switched on later, or they expired.

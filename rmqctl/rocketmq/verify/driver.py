@@ -22,7 +22,7 @@ from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, files_to_rename, mis
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.state.config import has_stored_config
 from rmqctl.rocketmq.store.databases import POP, can_read, databases_of, has_database
-from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile, forgiving, lost_ranges, refusals_of, unreadable_files
+from rmqctl.rocketmq.store.files import StoreFile, StoreFiles, forgiving, lost_ranges, refusals_of, unreadable_files
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of, integer
 from rmqctl.rocketmq.verify import files, index, queues, state
 from rmqctl.rocketmq.verify.causes import with_causes
@@ -97,7 +97,7 @@ class Verification:
 
     def __init__(
         self,
-        store: RocketMQStore,
+        store: StoreFiles,
         options: VerifyOptions,
         progress: Progress | None = None,
         share: Share | None = None,

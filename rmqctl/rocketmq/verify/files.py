@@ -28,8 +28,8 @@ from rmqctl.rocketmq.store.files import (
     OFFSET_DIGITS,
     QUEUES,
     QUEUES_EXT,
-    RocketMQStore,
     StoreFile,
+    StoreFiles,
     is_offset,
     is_queue_id,
     missing_log,
@@ -57,7 +57,7 @@ class FileCheck:
             last file of a sequence is empty.
     """
 
-    def __init__(self, store: RocketMQStore, geometry: Geometry, release: Release | None = None) -> None:
+    def __init__(self, store: StoreFiles, geometry: Geometry, release: Release | None = None) -> None:
         self.store, self.geometry = store, geometry
         self._empty_last = Severity.ERROR if release is not None and release < _DROPS_EMPTY_LAST else None
         self.files = 0

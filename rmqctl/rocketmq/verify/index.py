@@ -22,7 +22,7 @@ from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.queues.files import Window
-from rmqctl.rocketmq.store.files import INDEX, RocketMQStore
+from rmqctl.rocketmq.store.files import INDEX, StoreFiles
 from rmqctl.rocketmq.store.geometry import Geometry, IndexGeometry, flag
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.index_file import (
@@ -101,7 +101,7 @@ class IndexChecker:
 
     def __init__(
         self,
-        store: RocketMQStore,
+        store: StoreFiles,
         geometry: Geometry,
         context: LogContext,
         ids: TextIds,
@@ -290,7 +290,7 @@ class _Cursor:
 
 
 def finish(
-    store: RocketMQStore,
+    store: StoreFiles,
     geometry: Geometry,
     said: IndexPartial,
     context: LogContext,
@@ -320,7 +320,7 @@ def finish(
             file.close()
 
 
-def places_of(store: RocketMQStore, geometry: Geometry, said: IndexPartial, window: Window) -> set[int]:
+def places_of(store: StoreFiles, geometry: Geometry, said: IndexPartial, window: Window) -> set[int]:
     """Return the physical offsets outside of a part of the log on which findings of :func:`finish` depend."""
     places = {stranger.physical for stranger in said.strangers}
     files = index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
@@ -341,7 +341,7 @@ def _ends_in(file: IndexFile, window: Window, *, unsettled: bool) -> bool:
     return file.header["end_phy_offset"] in window
 
 
-def chains_of(store: RocketMQStore, geometry: Geometry, number: int) -> list[Finding]:
+def chains_of(store: StoreFiles, geometry: Geometry, number: int) -> list[Finding]:
     """Return findings of the slots and chains of one index file, by its number among all; none when it is gone."""
     files = index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
     try:
@@ -353,7 +353,7 @@ def chains_of(store: RocketMQStore, geometry: Geometry, number: int) -> list[Fin
             file.close()
 
 
-def _is_unsettled(store: RocketMQStore, files: list[IndexFile], file: IndexFile) -> bool:
+def _is_unsettled(store: StoreFiles, files: list[IndexFile], file: IndexFile) -> bool:
     """Whether the header of a file may be older than its entries and slots: that of the newest, until a clean stop."""
     return file is files[-1] and (store.has_abort or store.is_running)
 
@@ -380,7 +380,7 @@ def _merged(runs: list[Uncovered], near: int = NEAR) -> Iterator[Uncovered]:
         yield open_run
 
 
-def _without_header(store: RocketMQStore, files: list[IndexFile], context: LogContext) -> Iterator[tuple[int, int]]:
+def _without_header(store: StoreFiles, files: list[IndexFile], context: LogContext) -> Iterator[tuple[int, int]]:
     """Physical ranges that files with a damaged header hold: from the sound file in front to the one after."""
     sound = [f.is_whole and not header_problem(f, unsettled=_is_unsettled(store, files, f)) for f in files]
     for number, file in enumerate(files):
@@ -391,9 +391,7 @@ def _without_header(store: RocketMQStore, files: list[IndexFile], context: LogCo
         yield front[-1] if front else -1, after[0] if after else context.limit
 
 
-def _coverage(
-    store: RocketMQStore, files: list[IndexFile], said: IndexPartial, context: LogContext
-) -> Iterator[Finding]:
+def _coverage(store: StoreFiles, files: list[IndexFile], said: IndexPartial, context: LogContext) -> Iterator[Finding]:
     """Yield records with keys that no file holds."""
     keyed, runs = said.keyed, said.uncovered
     if not keyed or not runs or not flag(context.settings, "messageIndexEnable", default=True):

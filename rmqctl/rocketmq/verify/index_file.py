@@ -26,7 +26,7 @@ from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.columns import run_starts
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.state.config import read_checkpoint
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, SLOT_SIZE
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.text import instant
@@ -187,7 +187,7 @@ _CHUNK = 1 << 17
 
 
 def check_file(
-    store: RocketMQStore,
+    store: StoreFiles,
     file: IndexFile,
     context: LogContext,
     unsettled: bool,

@@ -17,7 +17,7 @@ from rmqctl.rocketmq.findings.state import CHECKPOINT_AHEAD
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, has_data
 from rmqctl.rocketmq.queues.files import Window
 from rmqctl.rocketmq.state.config import PATH as CHECKPOINT
-from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile, unreadable_files
+from rmqctl.rocketmq.store.files import StoreFile, StoreFiles, unreadable_files
 from rmqctl.rocketmq.store.geometry import geometry_of
 from rmqctl.rocketmq.verify import files, index, queues, state
 from rmqctl.rocketmq.verify.context import LogContext
@@ -34,7 +34,7 @@ _LOOKED_AT, _PAGE = 1 << 20, 1 << 12
 """Bytes of the begin of a file that are looked at, and of a page of each later stretch as long."""
 
 
-def parts_of(store: RocketMQStore) -> list[LogPart]:
+def parts_of(store: StoreFiles) -> list[LogPart]:
     """Return the parts of a store: what is in no log, then the log, ascending; a file is always of the same part."""
     size = max(geometry_of(store).commit_log_file_size, 1)
     room = -(-PART // size) * size
@@ -53,7 +53,7 @@ class PartVerification(Verification):
     Of a running store with units in RocksDB only the log is checked: nobody can tell how the database was at a moment.
     """
 
-    def __init__(self, store: RocketMQStore, options: VerifyOptions, part: LogPart, **more: Any) -> None:
+    def __init__(self, store: StoreFiles, options: VerifyOptions, part: LogPart, **more: Any) -> None:
         in_database = store.has_rocksdb or store.has_light_database
         self._is_rest = part.is_rest
         self._is_whole = not part.is_rest and all(part.begin <= file.base < part.end for file in store.log_files)

@@ -31,7 +31,7 @@ from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import UNIT, Queue, UnitPages, Units, Window
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase, open_queues
 from rmqctl.rocketmq.store.databases import DatabaseDamaged, can_read
-from rmqctl.rocketmq.store.files import LIGHT, QUEUES, QueueFiles, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import LIGHT, QUEUES, QueueFiles, StoreFile, StoreFiles
 from rmqctl.rocketmq.store.geometry import Geometry
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.missing import Key, MissingUnits
@@ -87,7 +87,7 @@ class QueuePartial:
 class QueueChecker:
     """Compares the records of one split with the consume queues."""
 
-    def __init__(self, store: RocketMQStore, context: LogContext, ids: TextIds, numbers: KeyNumbers) -> None:
+    def __init__(self, store: StoreFiles, context: LogContext, ids: TextIds, numbers: KeyNumbers) -> None:
         self.store, self.context = store, context
         self._database = ExitStack()
         self._units = self._opened()
@@ -282,7 +282,7 @@ class QueueChecker:
 
 
 def finish(
-    store: RocketMQStore,
+    store: StoreFiles,
     geometry: Geometry,
     listed: dict[str, Listing],
     said: QueuePartial,
@@ -323,7 +323,7 @@ class DatabaseQueue(Queue):
     database: QueueDatabase | None = None
 
     @classmethod
-    def of(cls, database: QueueDatabase, topic: str, queue_id: int, store: RocketMQStore) -> DatabaseQueue:
+    def of(cls, database: QueueDatabase, topic: str, queue_id: int, store: StoreFiles) -> DatabaseQueue:
         """Return the queue; without a file where it has no unit, or none that can be read."""
         place = store.queue_database or QUEUES
         where = QueueFiles(QUEUES, topic, queue_id, f"{place}/{topic}/{queue_id}", store.tree)
@@ -372,7 +372,7 @@ class DatabaseQueue(Queue):
 
 
 def finish_database(
-    store: RocketMQStore, claims: dict[Key, ClaimedUnits], missing: MissingUnits, context: LogContext, file_size: int
+    store: StoreFiles, claims: dict[Key, ClaimedUnits], missing: MissingUnits, context: LogContext, file_size: int
 ) -> Iterator[Finding]:
     """Yield findings of the queues that are read from the database, and of records without a unit; none without the
     extra.

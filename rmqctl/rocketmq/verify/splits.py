@@ -11,7 +11,7 @@ from rmqctl.rocketmq.findings.state import FILE_UNREADABLE
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds
 from rmqctl.rocketmq.log.commitlog import FileContext, LogBlock, resume_state, walk_file
 from rmqctl.rocketmq.log.scan import WINDOW
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.geometry import Geometry
 from rmqctl.rocketmq.verify.context import LogContext, entry_findings
 from rmqctl.rocketmq.verify.index import IndexChecker, IndexPartial
@@ -41,7 +41,7 @@ class Job:
         window: bytes read at a time; kept: as :data:`KEPT`.
     """
 
-    store: RocketMQStore
+    store: StoreFiles
     geometry: Geometry
     context: LogContext
     bodies: bool = True

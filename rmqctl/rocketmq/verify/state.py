@@ -77,8 +77,8 @@ from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     QUEUES,
     QueueFiles,
-    RocketMQStore,
     StoreFile,
+    StoreFiles,
     is_unread,
     missing_log,
     refusals_of,
@@ -102,7 +102,7 @@ _INDEX_FLUSH_MS = 2_000
 """Of a full index file, which a thread of its own flushes."""
 
 
-def check_state(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
+def check_state(store: StoreFiles, context: LogContext) -> Iterator[Finding]:
     """Yield findings about the store's state."""
     if context.running:
         yield Finding(STORE_RUNNING, "lock", 0, 0, "a broker holds the lock; what was read may be changing")
@@ -113,7 +113,7 @@ def check_state(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     yield from check_checkpoint(store, context)
 
 
-def check_checkpoint(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
+def check_checkpoint(store: StoreFiles, context: LogContext) -> Iterator[Finding]:
     """Yield findings about the checkpoint; it is held to the end of the log where that is known."""
     found = read_checkpoint(store)
     has_log = bool(store.log_files)
@@ -144,7 +144,7 @@ def _offsets(fields: dict[str, int], context: LogContext) -> Iterator[Finding]:
             yield Finding(CHECKPOINT_OFFSET, PATH, at, 8, message, severity)
 
 
-def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) -> Iterator[Finding]:
+def _times(fields: dict[str, int], context: LogContext, store: StoreFiles) -> Iterator[Finding]:
     last = context.last_store_timestamp
     newest = f"the last record was stored at {instant(last)}"
     names = [n for n in _TIMES if fields[n] > max(last, context.newest_store_timestamp)]
@@ -179,7 +179,7 @@ def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) ->
         yield _finding(CHECKPOINT_BEHIND, _FIELDS_SIZE, f"{values}, {newest}", severity)
 
 
-def _is_young(store: RocketMQStore, context: LogContext) -> bool:
+def _is_young(store: StoreFiles, context: LogContext) -> bool:
     """Whether the broker may have ended before it wrote any time into its first checkpoint.
 
     The file is written by the thorough flush of the queues, 60 s after the start
@@ -206,7 +206,7 @@ Key = tuple[str, int]
 Ranges = Mapping[Key, tuple[int, int]]
 
 
-def check_config(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
+def check_config(store: StoreFiles, context: LogContext) -> Iterator[Finding]:
     """Yield findings about config/."""
     yield from _unreadable(store, context)
     yield from _no_topics(store)
@@ -230,7 +230,7 @@ def check_config(store: RocketMQStore, context: LogContext) -> Iterator[Finding]
         yield from _orphans(store, known)
 
 
-def _unreadable(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
+def _unreadable(store: StoreFiles, context: LogContext) -> Iterator[Finding]:
     for file in config_files(store):
         if file.error is None:
             yield from _backup(store, file, context)
@@ -258,7 +258,7 @@ def _kept_in(path: str) -> str | None:
     return _KEPT.get(path.removeprefix(f"{CONFIG}/").partition(".")[0])
 
 
-def _no_topics(store: RocketMQStore) -> Iterator[Finding]:
+def _no_topics(store: StoreFiles) -> Iterator[Finding]:
     """Find that nothing names the topics of a broker's store: neither topics.json nor its .bak is there."""
     file = read_config(store, "topics.json")
     if not file.missing or store.tree.stat(f"{file.path}.bak") is not None or has_stored_config(store):
@@ -273,7 +273,7 @@ def _no_topics(store: RocketMQStore) -> Iterator[Finding]:
         yield Finding(CONFIG_NO_TOPICS, file.path, 0, 0, message, about=_kept_in(file.path))
 
 
-def _no_offsets(store: RocketMQStore) -> Iterator[Finding]:
+def _no_offsets(store: StoreFiles) -> Iterator[Finding]:
     """Find that nothing holds the positions of groups whose topics are there: no file, no .bak and no database."""
     file = read_config(store, "consumerOffset.json")
     copies = (f"{file.path}.bak", f"{CONFIG}/lmqConsumerOffset.json", f"{CONFIG}/lmqConsumerOffset.json.bak")
@@ -298,7 +298,7 @@ def _as_clause(error: DecodeError) -> str:
     return f"is no JSON: {text[0].lower()}{text[1:]}" if text[:1].isupper() else text
 
 
-def _backup(store: RocketMQStore, file: ConfigFile, context: LogContext) -> Iterator[Finding]:
+def _backup(store: StoreFiles, file: ConfigFile, context: LogContext) -> Iterator[Finding]:
     """Find a ``.bak`` that no broker could load, beside a good file that 5.1.0 and later write in place."""
     path = f"{file.path}.bak"
     data = read_all(store.tree, path)
@@ -316,14 +316,14 @@ def _backup(store: RocketMQStore, file: ConfigFile, context: LogContext) -> Iter
         yield Finding(CONFIG_BACKUP, path, 0, 0, message, severity, about=_kept_in(path))
 
 
-def _is_read(store: RocketMQStore) -> Callable[[Key], bool]:
+def _is_read(store: StoreFiles) -> Callable[[Key], bool]:
     """Whether the files of a queue could be read, or are not there; else nobody knows where it ends."""
     refusals = refusals_of(store.tree)
     return lambda key: not any(is_unread(refusals, f"{kind}/{key[0]}/{key[1]}") for kind in (QUEUES, BATCH_QUEUES))
 
 
 def _ranges(
-    store: RocketMQStore, context: LogContext, consumers: Iterable[ConsumerOffset], delays: Iterable[int]
+    store: StoreFiles, context: LogContext, consumers: Iterable[ConsumerOffset], delays: Iterable[int]
 ) -> Ranges:
     """Smallest and next offset of the queues that are there and that somebody has an offset in."""
     wanted = {(c.topic, c.queue_id) for c in consumers} | {_delay_queue(level) for level in delays}
@@ -373,7 +373,7 @@ def _delays(delays: Mapping[int, int], ranges: Ranges, *, running: bool) -> Iter
             )  # fmt: skip
 
 
-def _orphans(store: RocketMQStore, known: set[str]) -> Iterator[Finding]:
+def _orphans(store: StoreFiles, known: set[str]) -> Iterator[Finding]:
     own = {store.settings.get(name) for name in ("brokerName", "brokerClusterName")}
     for kind in (QUEUES, BATCH_QUEUES):
         for entry in store.tree.entries(kind, sizes=False):
@@ -396,12 +396,12 @@ _CLOCK_MS = 86_400_000
 _CHUNK = 1 << 15
 
 
-def check_timer(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
+def check_timer(store: StoreFiles, context: LogContext) -> Iterator[Finding]:
     """Yield findings of the timer files; none where there are no such files."""
     yield from (replace(finding, about="timer messages") for finding in _timers(store, context))
 
 
-def _timers(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
+def _timers(store: StoreFiles, context: LogContext) -> Iterator[Finding]:
     files = timer_files(store)
     end = files[0].base if files else 0
     for file in files:
@@ -413,7 +413,7 @@ def _timers(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     yield from _progress(store, end, context)
 
 
-def timer_files(store: RocketMQStore) -> list[StoreFile]:
+def timer_files(store: StoreFiles) -> list[StoreFile]:
     """Return the files of the timer log, ascending."""
     return sequence(store.tree, "timerlog", "timerlog")[0]
 
@@ -455,13 +455,13 @@ def _references(file: StoreFile, units: Units, context: LogContext) -> Iterator[
         yield Finding(TIMER_LOG, file.name, first * UNIT_SIZE, UNIT_SIZE, message, physical_offset=physical)
 
 
-def timer_queue_end(store: RocketMQStore) -> int | None:
+def timer_queue_end(store: StoreFiles) -> int | None:
     """Return the next queue offset of the timer queue, None where it has no file."""
     queue = Queue.open(QueueFiles(QUEUES, _TOPIC, 0, f"{QUEUES}/{_TOPIC}/0", store.tree))
     return queue.end() // queue.dtype.itemsize if queue.files else None
 
 
-def _progress(store: RocketMQStore, end: int, context: LogContext) -> Iterator[Finding]:
+def _progress(store: StoreFiles, end: int, context: LogContext) -> Iterator[Finding]:
     """Yield what config/timercheck says against the timer log and the timer queue."""
     data = read_all(store.tree, CHECK)
     if not data:
@@ -509,7 +509,7 @@ def _is_blank(rest: bytes) -> bool:
     return len(rest) >= BLANK_SIZE and bool(_BLANK.unpack_from(rest)[-1] == BLANK_MAGIC)
 
 
-def _wheel(store: RocketMQStore, end: int, context: LogContext) -> Iterator[Finding]:
+def _wheel(store: StoreFiles, end: int, context: LogContext) -> Iterator[Finding]:
     entry = store.tree.stat(WHEEL)
     if entry is None or entry.is_directory:
         return

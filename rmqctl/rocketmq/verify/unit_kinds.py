@@ -51,8 +51,8 @@ from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     QUEUES_EXT,
     QueueFiles,
-    RocketMQStore,
     StoreFile,
+    StoreFiles,
     is_unread,
     refusals_of,
     sequence,
@@ -89,7 +89,7 @@ class ExtensionProblem:
 class Extensions:
     """The extension files of all queues, opened when first asked for."""
 
-    def __init__(self, store: RocketMQStore) -> None:
+    def __init__(self, store: StoreFiles) -> None:
         self.store = store
         self.problems: list[ExtensionProblem] = []
         self._files: dict[str, list[StoreFile]] = {}
@@ -240,7 +240,7 @@ class BatchMatch:
         topics: those whose queues are batch queues.
     """
 
-    def __init__(self, store: RocketMQStore, topics: frozenset[bytes]) -> None:
+    def __init__(self, store: StoreFiles, topics: frozenset[bytes]) -> None:
         self.store, self.topics = store, topics
         self._found: dict[Key, list[Batch]] = {}
 
@@ -330,7 +330,7 @@ def _batches(units: Units) -> list[Batch]:
 
 
 def finish_batches(
-    store: RocketMQStore,
+    store: StoreFiles,
     claims: Mapping[Key, BatchClaim],
     context: LogContext,
     window: Window | None = None,

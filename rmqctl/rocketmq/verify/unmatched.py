@@ -47,8 +47,8 @@ from rmqctl.rocketmq.store.files import (
     OFFSET_DIGITS,
     QUEUES,
     QueueFiles,
-    RocketMQStore,
     StoreFile,
+    StoreFiles,
     is_unread,
     listed_files,
     refusals_of,
@@ -195,7 +195,7 @@ class FileQueues:
         window: only units are seen that lead there, and queues that have or lack one; None: all.
     """
 
-    store: RocketMQStore
+    store: StoreFiles
     listed: dict[str, Listing]
     claims: dict[Key, ClaimedUnits]
     context: LogContext
@@ -214,7 +214,7 @@ class FileQueues:
 
 
 def finish_queues(
-    store: RocketMQStore,
+    store: StoreFiles,
     queues: OpenQueues,
     claims: dict[Key, ClaimedUnits],
     missing: MissingUnits,
@@ -279,7 +279,7 @@ def _lie_in(missing: MissingUnits, files: list[StoreFile]) -> Flags:
     return np.asarray((row > 0) & (place < np.append(begin + size, 0)[np.append(order, -1)[row - 1]]))
 
 
-def _no_queue(store: RocketMQStore, key: Key, records: MissingUnits, context: LogContext) -> Finding:
+def _no_queue(store: StoreFiles, key: Key, records: MissingUnits, context: LogContext) -> Finding:
     """Report a queue that the log knows and no directory holds; of RocksDB queues a kill takes all that was in
     memory.
     """
@@ -306,7 +306,7 @@ def _is_lite(topic: str) -> bool:
     return topic.startswith(f"{LIGHT}$") and "$" in topic[len(LIGHT) + 1 :]
 
 
-def lost_file(store: RocketMQStore, context: LogContext, beyond: int) -> Finding:
+def lost_file(store: StoreFiles, context: LogContext, beyond: int) -> Finding:
     """Return the finding for a last file of the log that units prove to be missing."""
     directory = store.log_files[-1].name.rpartition("/")[0]
     message = (
@@ -316,7 +316,7 @@ def lost_file(store: RocketMQStore, context: LogContext, beyond: int) -> Finding
     return Finding(LOG_GAP, name, 0, 0, message, physical_offset=context.limit)
 
 
-def lost_start(store: RocketMQStore, context: LogContext, before: int, file_size: int) -> Finding:
+def lost_start(store: StoreFiles, context: LogContext, before: int, file_size: int) -> Finding:
     """Return the finding for first files of the log that did not expire: expiry would have deleted these queue files
     too. Beside a running broker it is about to do so.
     """

@@ -23,27 +23,27 @@ from rmqctl.rocketmq.dispatch.keys import hash_codes
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED, DispatchRequest, DispatchRules, request_of_fields
 from rmqctl.rocketmq.dispatch.units import units_of
 from rmqctl.rocketmq.log.commitlog import CommitLog
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.log_files import log_of, record
 
 OLD, NEW = DispatchRules(Release(4, 9, 8)), DispatchRules(Release(5, 5, 0))
 
 
-def store_of(tmp_path: Path, *records: dict[str, Any]) -> RocketMQStore:
+def store_of(tmp_path: Path, *records: dict[str, Any]) -> StoreFiles:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(log_of(records).ljust(1 << 16, b"\0"))
     return open_store_at(str(tmp_path))
 
 
-def dispatched(store: RocketMQStore, rules: DispatchRules, wanted: Wanted | None = None) -> Dispatched:
+def dispatched(store: StoreFiles, rules: DispatchRules, wanted: Wanted | None = None) -> Dispatched:
     dispatcher = Dispatcher(rules, wanted)
     for found in CommitLog(store.log_files).walk():
         dispatcher.add(found)
     return dispatcher.take()
 
 
-def requests(store: RocketMQStore, rules: DispatchRules) -> list[DispatchRequest]:
+def requests(store: StoreFiles, rules: DispatchRules) -> list[DispatchRequest]:
     return [
         request_of_fields(decode_record(found.block.raw(i))[0], rules)
         for found in CommitLog(store.log_files).walk()

@@ -20,7 +20,7 @@ from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.explain import conclude_id, explain_key
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyQuery, by_key, by_key_in
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.geometry import index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at
 
@@ -146,7 +146,7 @@ def test_damage_without_an_index_entry_may_have_held_the_message(
         damage.undo(variant.recipe, golden.pristine(variant.base), root)
 
 
-def _first_lost(store: RocketMQStore, sample: list[dict[str, Any]]) -> KeyQuery | None:
+def _first_lost(store: StoreFiles, sample: list[dict[str, Any]]) -> KeyQuery | None:
     """A question that does not give the message it was made for."""
     files = index_files(store, index_geometry(store))
     with LogReader(store.log_files) as log:
@@ -241,6 +241,6 @@ def _unit(root: Path, record: dict[str, Any]) -> bytes:
     return file.read_bytes()[at % file_size : at % file_size + 20] if file.exists() else b""
 
 
-def _explained(store: RocketMQStore, text: str) -> TraceStep:
+def _explained(store: StoreFiles, text: str) -> TraceStep:
     wanted, trace = parse_message_id(text), Trace()
     return conclude_id(store, wanted, by_id(store, wanted, (), trace), trace)

@@ -21,7 +21,7 @@ from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery, by_key, by_key_in
 from rmqctl.rocketmq.query.log_search import Search, search_log
 from rmqctl.rocketmq.query.records import KEYS, Record
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.geometry import index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at
 
@@ -34,12 +34,12 @@ def questions(name: str, part: str, kind: str) -> list[Question]:
     return found
 
 
-def store_of(name: str) -> RocketMQStore:
+def store_of(name: str) -> StoreFiles:
     return open_store_at(str(golden.pristine(name)))
 
 
 @contextmanager
-def opened(store: RocketMQStore) -> Iterator[tuple[list[IndexFile], LogReader]]:
+def opened(store: StoreFiles) -> Iterator[tuple[list[IndexFile], LogReader]]:
     files = index_files(store, index_geometry(store))
     with LogReader(store.log_files) as log:
         yield files, log

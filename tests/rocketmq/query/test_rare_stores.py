@@ -16,20 +16,20 @@ from rmqctl.rocketmq.query.explain import explain_key
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyQuery, by_key
 from rmqctl.rocketmq.query.log_search import Search, search_log
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 
 RARE = Path(__file__).parents[3] / "fixtures" / "rare"
 
 
 @pytest.fixture(params=["ipv6-v2", "ext", "dledger", "compaction"])
-def rare(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[RocketMQStore, list[dict[str, Any]]]:
+def rare(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[StoreFiles, list[dict[str, Any]]]:
     golden.extract(RARE / f"5.3.3-{request.param}.tar.xz", tmp_path)
     with lzma.open(RARE / f"5.3.3-{request.param}.truth.jsonl.xz", "rt", encoding="utf-8") as lines:
         return open_store_at(str(tmp_path / f"5.3.3-{request.param}")), [json.loads(line) for line in lines]
 
 
-def test_every_message_by_key_by_scan_and_by_id(rare: tuple[RocketMQStore, list[dict[str, Any]]]) -> None:
+def test_every_message_by_key_by_scan_and_by_id(rare: tuple[StoreFiles, list[dict[str, Any]]]) -> None:
     store, truth = rare
     kept = [t for t in truth if t["status"] == "PUT_OK" and t.get("keys")]
     assert kept

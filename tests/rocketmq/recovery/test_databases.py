@@ -14,7 +14,7 @@ from formats.rocketmq.rocksdb import OFFSET_FAMILY, parse_unit_key
 from rmqctl.release import Release
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.databases import MESSAGES, open_database
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.verify.databases_helpers import edit, found
 
@@ -22,7 +22,7 @@ pytest.importorskip("rocksdict")
 Golden = Callable[[str], Path]
 
 
-def starts(store: RocketMQStore) -> dict[str, Any]:
+def starts(store: StoreFiles) -> dict[str, Any]:
     return {start.family: start for start in recover(store, databases=True).databases}
 
 

@@ -15,7 +15,7 @@ from rmqctl.files.tree import LocalTree, read_all
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.opening import settings_of, settled
-from rmqctl.rocketmq.family import RocketMQ
+from rmqctl.rocketmq.family import RocketMQStore
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore, queue_limits
@@ -40,7 +40,7 @@ Ends = dict[tuple[str, int], tuple[int, int]]
 def test_every_command_gives_the_same_ends(damaged: tuple[Variant, Path]) -> None:
     variant, root = damaged
     files = open_store(LocalTree(root), settings=golden.broker_conf(variant.base))
-    store = RocketMQ(files)
+    store = RocketMQStore(files)
     found = recover(files)
     topics = {(r["topic"], r["queue_id"]): (r["min_offset"], r["max_offset"]) for r in store.topics()}
     if found.starts:
@@ -117,7 +117,7 @@ def _check_repair(variant: Variant, damaged: Path, tmp_path: Path) -> None:
 
 
 def test_query_offset_says_the_same() -> None:
-    store = RocketMQ(open_store(LocalTree(golden.pristine("5.5.0-crash"))))
+    store = RocketMQStore(open_store(LocalTree(golden.pristine("5.5.0-crash"))))
     for row in store.topics():
         status = next(iter(store.query_offset(row["topic"], row["queue_id"], 0)))
         assert (status["min_offset"], status["max_offset"]) == (row["min_offset"], row["max_offset"])

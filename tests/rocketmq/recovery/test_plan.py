@@ -17,7 +17,7 @@ from rmqctl.release import Release
 from rmqctl.repair.execute import apply, undo
 from rmqctl.rocketmq.recovery.plan import recovery_plan
 from rmqctl.rocketmq.recovery.replay import recover
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -59,7 +59,7 @@ def test_nothing_is_left_to_do_and_undo_brings_everything_back(release: str, nam
     assert _state(root) == before
 
 
-def _store(root: Path, base: str) -> RocketMQStore:
+def _store(root: Path, base: str) -> StoreFiles:
     return open_store(LocalTree(root), settings=golden.broker_conf(base))
 
 

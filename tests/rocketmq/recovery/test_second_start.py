@@ -15,14 +15,14 @@ from rmqctl.rocketmq.recovery import replay
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.plan import overlaid, recovery_plan
 from rmqctl.rocketmq.recovery.replay import recover
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.conftest import Rmqctl
 
 NOW = datetime(2026, 1, 1)  # noqa: DTZ001 -- names of files only
 
 
-def _one_after_the_other(store: RocketMQStore) -> tuple[Recovery, Recovery | None]:
+def _one_after_the_other(store: StoreFiles) -> tuple[Recovery, Recovery | None]:
     """The start, and the replay of another on what it leaves; None where there can be no second."""
     first = recover(store, index=True)
     if first.error is not None or first.emptied:

@@ -27,7 +27,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.log.record import LogReader, open_body
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, overlaid, plan_repair
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 
 JUDGES = (Release(4, 9, 8), Release(5, 5, 0))
@@ -151,7 +151,7 @@ def _records(root: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _intact(damager: WorseDamager, store: RocketMQStore) -> list[bool]:
+def _intact(damager: WorseDamager, store: StoreFiles) -> list[bool]:
     """Which messages lie in their place byte for byte."""
     with LogReader(store.log_files) as log:
         found = (log.read(t["commitLogOffset"], t["storeSize"]) for t in damager.records)
@@ -159,7 +159,7 @@ def _intact(damager: WorseDamager, store: RocketMQStore) -> list[bool]:
         return [h == t["recordSha256"] for h, t in zip(hashes, damager.records, strict=True)]
 
 
-def _compare(damager: WorseDamager, before: list[bool], store: RocketMQStore, verdict: Verdict) -> None:
+def _compare(damager: WorseDamager, before: list[bool], store: StoreFiles, verdict: Verdict) -> None:
     after = _intact(damager, store)
     verdict.sound, verdict.destroyed = sum(before), before.count(False)
     verdict.healed = sum(b and not a for a, b in zip(before, after, strict=True))
@@ -170,7 +170,7 @@ def _compare(damager: WorseDamager, before: list[bool], store: RocketMQStore, ve
             verdict.unserved.append(truth["commitLogOffset"])
 
 
-def _is_served(store: RocketMQStore, truth: Any, size: int) -> bool:
+def _is_served(store: StoreFiles, truth: Any, size: int) -> bool:
     """Whether the queue unit of a message leads to it; batches have queues of their own."""
     if truth["topic"] == "LabBatchCq" or truth["sysFlag"] & 0xC in (0x4, 0xC):
         return True
@@ -187,7 +187,7 @@ def _is_served(store: RocketMQStore, truth: Any, size: int) -> bool:
     return bool((physical, length) == (truth["commitLogOffset"], truth["storeSize"]))
 
 
-def refusals(repair: Repair, after: RocketMQStore) -> list[str]:
+def refusals(repair: Repair, after: StoreFiles) -> list[str]:
     """What the plan leaves wrong, and what brokers would refuse or cut."""
     found = [repair.refusal] if repair.refusal else []
     for release in JUDGES:

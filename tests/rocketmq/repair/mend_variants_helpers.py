@@ -6,10 +6,10 @@ import hashlib
 
 from fixtures import golden
 from rmqctl.rocketmq.log.record import LogReader
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 
 
-def lost_records(base: str, store: RocketMQStore) -> list[int]:
+def lost_records(base: str, store: StoreFiles) -> list[int]:
     """Physical offsets of the records of a golden store that are not there, byte for byte."""
     lost = []
     with LogReader(store.log_files) as log:

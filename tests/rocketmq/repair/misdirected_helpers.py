@@ -22,7 +22,7 @@ from fixtures import damage, golden
 from fixtures.random_damage import Recipe, Subject, possible
 from fixtures.worse_damage import WorseDamager
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, overlaid, plan_repair
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.repair.judged import refusals
 
@@ -97,7 +97,7 @@ def _record(data: bytes, at: int) -> Found | None:
 Census = dict[bytes, tuple[Found, list[int]]]
 
 
-def census(store: RocketMQStore, beside: tuple[str, ...] = ()) -> Census:
+def census(store: StoreFiles, beside: tuple[str, ...] = ()) -> Census:
     """Every whole record of the log with the places where it lies; -1 for a file whose name is no offset."""
     found: dict[bytes, tuple[Found, list[int]]] = {}
     names = [(file.name, file.base, file.tree, file.path) for file in store.log_files]
@@ -390,7 +390,7 @@ class Bookkeeper:
             damage.undo(recipe, damager.root, root)
 
 
-def audited(damager: Misdirector, recipe: Recipe, store: RocketMQStore, repair: Repair) -> Account:
+def audited(damager: Misdirector, recipe: Recipe, store: StoreFiles, repair: Repair) -> Account:
     """Count the whole records of a store before a plan and after it."""
     result = overlaid(store, repair.plan.edits)
     beside = tuple(

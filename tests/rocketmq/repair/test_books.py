@@ -23,7 +23,7 @@ from rmqctl.rocketmq.repair.placeholder import Setting, filler, placeholder
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, plan_repair
 from rmqctl.rocketmq.repair.queue_references import QueueReference
 from rmqctl.rocketmq.state.releases import release_range
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from tests.conftest import Rmqctl
@@ -42,7 +42,7 @@ class Bench:
     """A store to be damaged, and edits made from what lies in it."""
 
     root: Path
-    store: RocketMQStore
+    store: StoreFiles
 
     def raw(self, row: dict[str, Any]) -> bytes:
         return self.read(row["commitLogOffset"], row["storeSize"])
@@ -332,7 +332,7 @@ def test_plans_of_the_planner_balance(variant: str, tmp_path: Path) -> None:
     assert repair.books.kept == repair.books.whole_before - repair.books.moved
 
 
-def planned(store: RocketMQStore, directory: Path) -> Repair:
+def planned(store: StoreFiles, directory: Path) -> Repair:
     built = directory / "built"
     built.mkdir()
     return plan_repair(store, RepairOptions(), built)

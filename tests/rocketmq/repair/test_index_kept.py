@@ -14,20 +14,20 @@ from fixtures import golden
 from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, plan_repair
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 
 STORES = ["4.9.8-crash", "5.5.0-crash"]
 PAGE = 8192
 
 
-def opened(name: str, directory: Path) -> tuple[Path, RocketMQStore]:
+def opened(name: str, directory: Path) -> tuple[Path, StoreFiles]:
     root = golden.unpack(name, directory)
     conf = golden.write_broker_conf(name, directory / "broker.conf")
     return root, open_store_at(str(root), broker_conf=str(conf))
 
 
-def started_after(store: RocketMQStore, directory: Path) -> tuple[Repair, list[str]]:
+def started_after(store: StoreFiles, directory: Path) -> tuple[Repair, list[str]]:
     """The plan, and the index files that a start on its outcome deletes."""
     directory.mkdir()
     repair = plan_repair(store, RepairOptions(), directory)

@@ -15,7 +15,7 @@ from rmqctl.release import Release
 from rmqctl.repair.execute import apply, undo
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, complaints, overlaid, plan_repair
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.repair.mend_variants_helpers import lost_records
 
@@ -51,7 +51,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def damaged(request: pytest.FixtureRequest, copies: dict[str, Path]) -> Iterator[tuple[str, str, RocketMQStore]]:
+def damaged(request: pytest.FixtureRequest, copies: dict[str, Path]) -> Iterator[tuple[str, str, StoreFiles]]:
     """Name of the golden store, of the variant, and the store damaged."""
     release, state, name = request.param.split("/", 2)
     recipe = golden.recovery_oracle(release)["variants"][f"{state}/{name}"]["recipe"]
@@ -82,7 +82,7 @@ def listing(root: Path) -> Mapping[str, tuple[str, int]]:
     return found
 
 
-def check(base: str, name: str, before: list[int], repair: Repair, after: RocketMQStore) -> None:
+def check(base: str, name: str, before: list[int], repair: Repair, after: StoreFiles) -> None:
     """The repaired store against the golden one; ``before`` are the records that were lost before."""
     assert [f"{f.kind.id} {f.file} {f.offset} {f.message}" for f in repair.after] == []
     lost = lost_records(base, after)
@@ -93,7 +93,7 @@ def check(base: str, name: str, before: list[int], repair: Repair, after: Rocket
         assert len(lost) <= told(repair)
 
 
-def check_starts(store: RocketMQStore) -> None:
+def check_starts(store: StoreFiles) -> None:
     """Brokers of both lines start on the store and lose nothing more."""
     for release in (Release(4, 9, 8), Release(5, 5, 0)):
         replay = recover(store, release)
@@ -103,7 +103,7 @@ def check_starts(store: RocketMQStore) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damaged", ALL, indirect=True)
-def test_every_variant_is_mended(damaged: tuple[str, str, RocketMQStore], tmp_path: Path) -> None:
+def test_every_variant_is_mended(damaged: tuple[str, str, StoreFiles], tmp_path: Path) -> None:
     base, name, store = damaged
     repair = plan_repair(store, RepairOptions(), tmp_path)
     after = overlaid(store, repair.plan.edits)
@@ -112,7 +112,7 @@ def test_every_variant_is_mended(damaged: tuple[str, str, RocketMQStore], tmp_pa
 
 
 @pytest.mark.parametrize("damaged", EXAMPLES, indirect=True)
-def test_a_repair_is_carried_out_and_taken_back(damaged: tuple[str, str, RocketMQStore]) -> None:
+def test_a_repair_is_carried_out_and_taken_back(damaged: tuple[str, str, StoreFiles]) -> None:
     base, name, store = damaged
     before, lost = listing(Path(store.root)), lost_records(base, store)
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as journals:

@@ -22,7 +22,7 @@ from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, overlaid, plan_repair
 from rmqctl.rocketmq.salvage.salvage import SalvageOptions, salvage
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.repair.judged import refusals, seeds
 from tests.rocketmq.repair.misdirected_helpers import Account, Bookkeeper, Found, Misdirector, census
@@ -56,7 +56,7 @@ class Patient:
         self.put(one, second)
         self.put(other, first)
 
-    def plan(self) -> tuple[Repair, RocketMQStore, dict[bytes, tuple[Found, list[int]]]]:
+    def plan(self) -> tuple[Repair, StoreFiles, dict[bytes, tuple[Found, list[int]]]]:
         """A plan, the store as it leaves it, and the whole records there."""
         store = open_store_at(str(self.root))
         repair = plan_repair(store, RepairOptions(), Path(tempfile.mkdtemp(dir=self.room)))
@@ -209,7 +209,7 @@ def properties(one: Found) -> bytes:
     return bytes(decode_record(one.raw)[0]["properties"])
 
 
-def _body(store: RocketMQStore, one: Found) -> object:
+def _body(store: StoreFiles, one: Found) -> object:
     """The body of the message at the place that a record names."""
     with LogReader(store.log_files) as log:
         fields = log.fields(one.physical)

@@ -20,7 +20,7 @@ from rmqctl.rocketmq.repair.placeholder import Setting, placeholder
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, plan_repair
 from rmqctl.rocketmq.repair.queue_references import QueueReference
 from rmqctl.rocketmq.state.releases import release_range
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 
 SIZE = 131072
@@ -91,7 +91,7 @@ class Case:
     """A damaged store, and the right plan for it."""
 
     root: Path
-    store: RocketMQStore
+    store: StoreFiles
     repair: Repair
 
     @property

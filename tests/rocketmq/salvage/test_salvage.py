@@ -15,7 +15,7 @@ from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.placeholder import MARK
 from rmqctl.rocketmq.salvage.salvage import Salvaged, SalvageOptions, salvage
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store
 
 DAMAGED = (
@@ -29,7 +29,7 @@ DAMAGED = (
 )
 
 
-def _store(root: Path, base: str = "") -> RocketMQStore:
+def _store(root: Path, base: str = "") -> StoreFiles:
     return open_store(LocalTree(root), settings=golden.broker_conf(base) if base else {})
 
 

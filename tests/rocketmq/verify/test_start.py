@@ -14,7 +14,7 @@ from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
 from rmqctl.rocketmq.recovery import outcome
 from rmqctl.rocketmq.recovery.replay import recover
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store
 from rmqctl.rocketmq.verbs.checking import StartingVerification
 from rmqctl.rocketmq.verify.driver import VerifyOptions
@@ -24,7 +24,7 @@ from tests.conftest import Rmqctl
 FEW = ("flip", "none", "delete")
 
 
-def _store(root: Path) -> RocketMQStore:
+def _store(root: Path) -> StoreFiles:
     return open_store(LocalTree(root), settings={})
 
 
