@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import partial
 from importlib import import_module
@@ -55,6 +55,15 @@ class FindingKind:
     see: str = ""
     page: str = ""
     by_hand: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process it is the kind of that name there: kinds are compared by identity."""
+        return _known, tuple(getattr(self, field.name) for field in fields(self))
+
+
+def _known(*values: Any) -> FindingKind:
+    kind = FindingKind(*values)
+    return _registry.get(kind.id, kind)
 
 
 _FACTS = (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 from fixtures import golden
+from rmqctl.findings import all_kinds
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from rmqctl.rocketmq.verify.splits import SPLIT_ALONE, SPLIT_SIZE, size_for
@@ -32,6 +34,23 @@ def test_damage_everywhere_is_told_in_the_same_words(tmp_path: Path) -> None:
     one = findings(root, 1)
     assert {"index.chain", "queue.unit-mismatch"} < {f["id"] for f in one}
     assert findings(root, 2) == one
+
+
+def test_a_store_time_that_is_damaged_is_known_to_all(tmp_path: Path) -> None:
+    """Index entries of such a record are no finding: what another process says of the log counts where they are judged."""
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    log = root / "commitlog" / "00000000000000393216"
+    data = bytearray(log.read_bytes())
+    data[110_248 + 2] ^= 1  # of a record with three keys
+    log.write_bytes(data)
+    one = findings(root, 1)
+    assert "log.store-time" in {f["id"] for f in one}
+    assert "index.entry-time" not in {f["id"] for f in one}
+    assert findings(root, 2) == one
+
+
+def test_kinds_are_the_same_after_a_journey() -> None:
+    assert all(pickle.loads(pickle.dumps(kind)) is kind for kind in all_kinds())
 
 
 @pytest.mark.parametrize(
