@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.directory_files import ZERO_ID, parse_meta_properties
 from rmqctl.errors import Refused
 from rmqctl.findings import Finding, Severity
@@ -432,7 +433,7 @@ class _Planner(Planner[LogDirectory]):
             if end < reached <= file.base + INT_MAX:
                 compacted = is_compacted(log.partition, log.checkpoints, replicas.image)
                 sources = [*self._sources(log.partition), *(() if compacted else leftover_sources(log.partition))]
-                epochs = stored_epochs(log.partition, () if log.leader_epochs.problems else log.leader_epochs.entries)
+                epochs = self._epochs_before(log)
                 made, restored, names = carried_on(sources, epochs, last, end, reached)
                 what = f"end the log at offset {reached} with an empty batch for {end} to {reached - 1}"
                 if restored:
@@ -481,6 +482,16 @@ class _Planner(Planner[LogDirectory]):
         known = sorted([*witnesses, *indexed])
         likely = [offset for offset in witnesses if offset - end <= cut // _LEAST_RECORD]
         return max([*known[-2:-1], *likely, 0])
+
+    def _epochs_before(self, log: PartitionLog) -> tuple[LeaderEpoch, ...]:
+        """Return the leader epochs of a log, those that steps took out because they lie after its end among them."""
+        served = Replicas(LogDirectories([self.below])).served
+        before = next((one for one in served if one.partition.directory == log.partition.directory), log)
+        known = [
+            stored_epochs(one.partition, () if one.leader_epochs.problems else one.leader_epochs.entries)
+            for one in (before, log)
+        ]
+        return known[0] if known[0][: len(known[1])] == known[1] else known[1]
 
     def _indexed(self, log: PartitionLog) -> Iterator[int]:
         """Yield how far indexes of the last segments say that a log went, those whose logs are gone, too."""

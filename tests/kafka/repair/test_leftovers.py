@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fixtures import golden
 from tests.conftest import Rmqctl
 from tests.kafka.batches import batch, message, record
 
@@ -184,3 +185,14 @@ def test_a_damaged_copy_beside_the_log_that_is_moved_out_is_no_loss(tmp_path: Pa
     planned = json.loads(rmqctl("repair", root, "-o", "json").stdout)
     assert [(step["id"], step["what"]) for step in planned["steps"]][:1] == [("directory.swap", "move out")]
     assert (planned["summary"]["loses"], planned["summary"]["books"]["balances"]) == (0, True)
+
+
+def test_a_last_segment_with_a_leader_epoch_of_its_own_comes_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The entry of that epoch lies after the end of the log meanwhile, and goes before its batches are back."""
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    last = root / "plain-none-1" / named(89, ".log")
+    whole = last.read_bytes()
+    last.rename(last.with_name(named(89, ".log.deleted")))
+    assert sum(step.get("loses", 0) for step in repaired(rmqctl, root)) == 0
+    assert whole in b"".join(path.read_bytes() for path in sorted(last.parent.glob("*.log")))
+    assert (last.parent / "leader-epoch-checkpoint").read_text().split("\n")[-2] == "4 114"
