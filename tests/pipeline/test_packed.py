@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden
-from tests.pipeline import truths
+from tests.pipeline import fleets, truths
 from tests.pipeline.clusters import Cluster, cluster
 from tests.pipeline.test_cluster import _SETTINGS
 
@@ -65,3 +65,14 @@ def test_sql(place: Path, where: tuple[str, ...]) -> None:
     lines = run(place, "sql", golden.pristine(STORE), query, "-o", "jsonl", *where, code=0).splitlines()
     true = [row["topic"] for row in truths.expected(STORE)]
     assert {row["topic"]: row["n"] for row in map(json.loads, lines)} == {t: true.count(t) for t in set(true)}
+
+
+def test_a_fleet_is_verified(place: Path, where: tuple[str, ...]) -> None:
+    for number, name in enumerate((STORE, "4.9.8-crash", "4.3.1-clean")):
+        fleets.damage(golden.unpack(name, place / "stores"), number)
+    words = ("verify", place / "stores" / "*", "-o", "json")
+    alone = run(place, *words, code=1)
+    assert all(store["findings"] for store in json.loads(alone)["stores"])
+    together = run(place, *words, *where, "--spark-conf", "spark.rmqctl.taskBytes=200k", code=1)
+    assert fleets.timeless(together) == fleets.timeless(alone)
+    assert len(list(place.glob("work-*/app-*/*/env/bin/python"))) >= 2  # both workers unpacked it
