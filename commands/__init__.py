@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands import _progress
+from commands._cells import want_colour
 from commands._complete import WORDS
 from commands._defaults import defaults_of
 from commands._guard import INCOMPLETE, TYPED, exit_code_of, report_bug
@@ -161,7 +162,7 @@ class LazyGroup(click.Group):
         if ctx.resilient_parsing:
             ctx.meta[WORDS] = tuple(rest)
         elif command is not None and name is not None:
-            defaults = defaults_of(name, command, rest)
+            defaults = defaults_of(name, command, rest, COMMANDS)
             if defaults:
                 ctx.default_map = {name: defaults}
         return name, command, rest
@@ -245,7 +246,7 @@ def _for_all() -> list[click.Parameter]:
             _progress.show_no_bar()
 
     def colour(_: click.Context, __: click.Parameter, when: str) -> None:
-        _progress.want_colour(when)
+        want_colour(when)
 
     def everything(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         if wanted and not context.resilient_parsing:

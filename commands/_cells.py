@@ -159,3 +159,16 @@ def _is_count(key: str) -> bool:
 @lru_cache(1024)
 def _is_size(key: str) -> bool:
     return _SIZE_KEY.fullmatch(key) is not None
+
+
+_colour = {"when": "auto"}
+
+
+def want_colour(when: str) -> None:
+    """Show colour ``always``, ``never``, or on terminals that take it (``auto``)."""
+    _colour["when"] = when
+
+
+def colour_is_wanted() -> str:
+    """Return when colour is wanted: ``always``, ``never`` or ``auto``."""
+    return _colour["when"]

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commands import _sink
-from commands._app import Output
 from commands._rows import Row, keys_of, take
 from commands._types import refuse
+
+if TYPE_CHECKING:
+    from commands._app import Output
 
 _HEAD = 500
 """Rows whose keys are the columns that there are."""

@@ -13,7 +13,7 @@ The file gives options of all commands at its top, and those of one command in a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,8 +53,11 @@ def config_file() -> Path:
     return (Path(base) if base.startswith("/") else Path("~/.config").expanduser()) / _NAME
 
 
-def defaults_of(name: str, command: click.Command, args: list[str]) -> dict[str, Any]:
+def defaults_of(name: str, command: click.Command, args: list[str], commands: Collection[str]) -> dict[str, Any]:
     """Return what is set for the options of a command, by the names of its parameters.
+
+    Args:
+        commands: the names of all, which the configuration may have options of.
 
     Raises:
         UsageError: a key is no option of the command, or a value is none that it takes.
@@ -63,7 +66,7 @@ def defaults_of(name: str, command: click.Command, args: list[str]) -> dict[str,
         return {}  # help is there for those whose file is wrong, too
     options = options_of(command)
     found = {}
-    for default in settings(read_config(), name, options):
+    for default in settings(read_config(commands), name, options):
         option = options[default.option]
         found[str(option.name)] = checked(default, option, click.Context(command, info_name=name))
     return found
@@ -126,7 +129,7 @@ def checked(default: Default, option: click.Option, context: click.Context) -> A
     return value
 
 
-def read_config() -> dict[str, Any]:
+def read_config(commands: Collection[str]) -> dict[str, Any]:
     """Return the configuration file; nothing where there is none.
 
     Raises:
@@ -145,11 +148,9 @@ def read_config() -> dict[str, Any]:
         config = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise click.UsageError(f"{file} is no TOML: {error}") from None
-    from commands import COMMANDS
-
     for key in config:
-        if key not in COMMANDS:
-            _hold(key, [*GENERAL, *COMMANDS], str(file), GENERAL)
+        if key not in commands:
+            _hold(key, [*GENERAL, *commands], str(file), GENERAL)
     return config
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from commands._cells import want_colour
 from commands._guard import complain
 
 if TYPE_CHECKING:
@@ -29,23 +30,12 @@ class Advance(Protocol):
 
 _shown: list[Progress] = []
 _wanted = {"bars": True, "remarks": True}
-_colour = {"when": "auto"}
 
 
 def start_again() -> None:
     """Show bars and remarks, as a command does without --quiet."""
     _wanted.update(bars=True, remarks=True)
     want_colour("auto")
-
-
-def want_colour(when: str) -> None:
-    """Show colour ``always``, ``never``, or on terminals that take it (``auto``)."""
-    _colour["when"] = when
-
-
-def colour_is_wanted() -> str:
-    """Return when colour is wanted: ``always``, ``never`` or ``auto``."""
-    return _colour["when"]
 
 
 def show_no_bar() -> None:

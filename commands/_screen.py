@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from commands._progress import colour_is_wanted
+from commands._cells import colour_is_wanted
 
 DEFAULT_WIDTH = 100
 SEVERITY_STYLES = {"error": "bold red", "warning": "bold magenta", "note": "bold"}

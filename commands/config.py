@@ -48,7 +48,7 @@ def _rows(context: click.Context, known: set[str]) -> Iterator[dict[str, Any]]:
 
     group = context.parent and context.parent.command
     assert isinstance(group, click.Group)
-    config, shown = read_config(), set()
+    config, shown = read_config(COMMANDS), set()
     for name in COMMANDS:
         command = group.get_command(context, name)
         assert command is not None

@@ -174,10 +174,11 @@ def _reloading(pace: Pace) -> Iterator[None]:
     is_typed = context.get_parameter_source("rate") is click.core.ParameterSource.COMMANDLINE
 
     def read_again(_number: int, _frame: object) -> None:
+        from commands import COMMANDS
         from commands._defaults import defaults_of
 
         try:
-            found = defaults_of("watch", command, [])
+            found = defaults_of("watch", command, [], COMMANDS)
             if not is_typed:
                 pace.rate = Rate().convert(found.get("rate", 50 << 20), None, None)
         except click.UsageError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +12,7 @@ from rmqctl.answer import Answer
 from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.filters import Filters
 from rmqctl.fleet_answers import COMPARED, EXAMINED, SHAPES, Ask, Asked, Opened, ask_one
-from rmqctl.inventory import Member, is_several, members_of
+from rmqctl.inventory import Member, is_several, members_of, opened_together
 from rmqctl.questions import EVERYTHING, Question
 from rmqctl.results import is_results, recorded
 from rmqctl.store import Store
@@ -45,42 +45,6 @@ def open_all(
     members = members_of(paths, format=format, commit_log=commit_log, broker_conf=broker_conf)
     opened, remarks = opened_together(members, is_plain=not any(map(is_several, paths)))
     return Fleet([*opened, *results], remarks)
-
-
-def opened_together(
-    members: Iterable[Member], *, is_plain: bool = False
-) -> tuple[list[tuple[Member, Opened]], list[str]]:
-    """Open stores, one after the other; directories of one broker of which no inventory says more become one.
-
-    Args:
-        is_plain: each path was typed; who typed two directories may have meant one broker.
-
-    Returns:
-        Each store, or why it cannot be opened; and what is to be said of them.
-    """
-    opened: list[tuple[Member, Opened]] = []
-    remarks: list[str] = []
-    for member in members:
-        try:
-            store = member.open()
-        except (RmqctlError, OSError) as error:
-            opened.append((member, error))
-            continue
-        for number, (other, beside) in enumerate(opened):
-            if not isinstance(beside, Store):
-                continue
-            both, paths_of_both = beside.joined(store), f"{other.path},{member.path}"
-            if isinstance(both, Store) and not member.facts:
-                opened[number] = replace(other, name=f"{other.name},{member.name}", path=paths_of_both), both
-                break
-            if is_plain and not remarks and isinstance(both, str) and both:
-                remarks.append(
-                    f"{other.name} and {member.name} are taken for two stores: {both}; no broker starts with both as "
-                    f"its directories: rmqctl doctor {paths_of_both}"
-                )
-        else:
-            opened.append((member, store))
-    return opened, remarks
 
 
 class Fleet:

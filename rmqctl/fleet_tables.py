@@ -19,8 +19,7 @@ import pyarrow as pa
 from rmqctl.answer import Row
 from rmqctl.errors import NotAStore, RmqctlError, WrongUsage
 from rmqctl.families import FORMATS
-from rmqctl.fleet import open_all
-from rmqctl.inventory import Member, is_several, members_of
+from rmqctl.inventory import Member, is_several, members_of, opened_together
 from rmqctl.parallel import Share
 from rmqctl.tables import (
     LARGEST_SPLIT,
@@ -114,7 +113,8 @@ def tables_of(format: str, given: Mapping[str, str]) -> Tables:
 def _members(format: str, places: Sequence[Any]) -> list[Member]:
     """Return the stores that are named; of Kafka they are opened: directories of one broker are one store."""
     if format == "kafkalog" and not any(isinstance(place, dict) for place in places):
-        return [member for member, _ in open_all(places).stores]
+        opened, _ = opened_together(members_of(places), is_plain=not any(map(is_several, places)))
+        return [member for member, _ in opened]
     return members_of(places)
 
 

@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from rmqctl.answer import Row
-from rmqctl.errors import NotAStore, WrongUsage
+from rmqctl.errors import NotAStore, RmqctlError, WrongUsage
 from rmqctl.files.remote import is_url, open_tree, split_url
 from rmqctl.files.tree import join
 from rmqctl.opening import open_store
@@ -210,3 +210,39 @@ def _texts(store: Mapping[str, Any], key: str, where: str) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
         raise WrongUsage("PATH", f"{key} of {where} is neither a text nor a list of texts.")
     return values
+
+
+def opened_together(
+    members: Iterable[Member], *, is_plain: bool = False
+) -> tuple[list[tuple[Member, Store | RmqctlError | OSError]], list[str]]:
+    """Open stores, one after the other; directories of one broker of which no inventory says more become one.
+
+    Args:
+        is_plain: each path was typed; who typed two directories may have meant one broker.
+
+    Returns:
+        Each store, or why it cannot be opened; and what is to be said of them.
+    """
+    opened: list[tuple[Member, Store | RmqctlError | OSError]] = []
+    remarks: list[str] = []
+    for member in members:
+        try:
+            store = member.open()
+        except (RmqctlError, OSError) as error:
+            opened.append((member, error))
+            continue
+        for number, (other, beside) in enumerate(opened):
+            if not isinstance(beside, Store):
+                continue
+            both, paths_of_both = beside.joined(store), f"{other.path},{member.path}"
+            if isinstance(both, Store) and not member.facts:
+                opened[number] = replace(other, name=f"{other.name},{member.name}", path=paths_of_both), both
+                break
+            if is_plain and not remarks and isinstance(both, str) and both:
+                remarks.append(
+                    f"{other.name} and {member.name} are taken for two stores: {both}; no broker starts with both as "
+                    f"its directories: rmqctl doctor {paths_of_both}"
+                )
+        else:
+            opened.append((member, store))
+    return opened, remarks

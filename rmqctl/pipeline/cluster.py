@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import MissingExtra, RmqctlError
-from rmqctl.pipeline import Cluster
+from rmqctl.pipeline.place import Cluster
 from rmqctl.pipeline.settings import DEFAULTS, prepare_environment, settings
 
 if TYPE_CHECKING:

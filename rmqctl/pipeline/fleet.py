@@ -26,10 +26,10 @@ from rmqctl.answer import Answer
 from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.files.remote import is_url
 from rmqctl.filters import Filters
-from rmqctl.fleet import Pair, one_of_several, opened_together, paired
+from rmqctl.fleet import Pair, one_of_several, paired
 from rmqctl.fleet_answers import Opened, reply_of
 from rmqctl.fleet_tables import FleetTables, Listed, joined
-from rmqctl.inventory import Member, is_several, members_of
+from rmqctl.inventory import Member, is_several, members_of, opened_together
 from rmqctl.parallel import note, taken
 from rmqctl.pipeline.data_source import spark_schema
 from rmqctl.pipeline.jobs import counters, sharing, tasks

@@ -22,10 +22,10 @@ import pyarrow as pa
 from rmqctl.errors import RmqctlError
 from rmqctl.fleet_tables import FleetTable
 from rmqctl.parallel import Share, Tally, note_all, noted, taken
-from rmqctl.pipeline import Cluster
 from rmqctl.pipeline.cluster import SparkFailure, cores_of, is_running, log_file, start
 from rmqctl.pipeline.data_source import arrow_schema, conform, settle, spark_schema
 from rmqctl.pipeline.mounted import BadQuery
+from rmqctl.pipeline.place import Cluster
 from rmqctl.tables import Table
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import MissingExtra, RmqctlError
 from rmqctl.installation import line_for_extra
-from rmqctl.pipeline import Cluster
+from rmqctl.pipeline.place import Cluster
 
 if TYPE_CHECKING:  # commands name a cluster that they mostly do not use
     from subprocess import CompletedProcess

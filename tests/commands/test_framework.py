@@ -136,9 +136,9 @@ _OF_OTHERS = (
 @pytest.mark.parametrize(
     ("verb", "own", "others"),
     [
-        # two of them for the options of Spark, one each for the tables of kinds of files and of families
-        ("recover", 110, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")),
-        ("verify", 135, ("rmqctl.rocketmq.verify.databases",)),
+        # three of them for the options of Spark, one each for the tables of kinds of files and of families
+        ("recover", 111, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")),
+        ("verify", 136, ("rmqctl.rocketmq.verify.databases",)),
     ],
 )
 def test_reading_commands_import_little(verb: str, own: int, others: tuple[str, ...], tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ from formats.rocketmq.tags_code import tags_code
 from rmqctl.explain import Trace
 from rmqctl.release import Release
 from rmqctl.rocketmq.dump.record import RowOptions
-from rmqctl.rocketmq.query.messages import Row, UnitMessages
 from rmqctl.rocketmq.query.queue_view import QueueView
-from rmqctl.rocketmq.query.records import Absence, Record
+from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit
 from rmqctl.rocketmq.store.files import QUEUES_EXT, sequence
 from rmqctl.rocketmq.store.geometry import integer
@@ -339,37 +338,3 @@ class OffsetQuestion:
     explain: bool = False
     show: RowOptions = field(default_factory=RowOptions)
     wanted: Wanted | None = None
-
-
-def offset_rows(view: QueueView, question: OffsetQuestion) -> Iterator[Row]:
-    """Yield the status, the messages, and with ``explain`` the steps."""
-    trace = Trace(on=question.explain)
-    answer = _answer(view, question, trace)
-    place = {"topic": view.topic, "queue_id": view.queue_id, "offset": question.offset}
-    yield {**answer.row(), **place}
-    messages = UnitMessages(view, question.show, trace)
-    for unit in answer.units:
-        record = messages.record(unit)
-        if not isinstance(record, Absence) and _passes(record, question, trace):
-            yield messages.row(record)
-    if question.explain:
-        from rmqctl.rocketmq.query.queue_causes import cause_of_offset
-
-        yield from (step.row() for step in [*trace, cause_of_offset(answer, question, messages)])
-
-
-def _answer(view: QueueView, question: OffsetQuestion, trace: Trace) -> GetMessage:
-    if question.one_call:
-        return get_message(view, question.offset, question.count or PULL_COUNT, question.tag, trace)
-    return browse(view, question.offset, question.count or 1, question.tag, trace)
-
-
-def _passes(record: Record, question: OffsetQuestion, trace: Trace) -> bool:
-    """Whether a record passes the consumer's own test of the tag, and the filters."""
-    if question.tag not in (None, "*") and not record.has_tags(str(question.tag)):
-        trace.add(record.file, f"record {record.physical_offset}", f"its tag is not {question.tag}; dropped")
-        return False
-    if question.wanted is not None and not question.wanted(record):
-        trace.add(record.file, f"record {record.physical_offset}", "does not pass the filters; dropped")
-        return False
-    return True

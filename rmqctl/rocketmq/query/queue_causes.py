@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from formats.rocketmq.message import TRANSACTION
 from rmqctl.explain import NONE, Trace, TraceStep
@@ -18,6 +18,7 @@ from rmqctl.rocketmq.query.offset import (
     OVERFLOW_ONE,
     TOO_SMALL,
     GetMessage,
+    OffsetQuestion,
     real_tags_code,
 )
 from rmqctl.rocketmq.query.queue_view import QueueView, hole_before, queue_on_disk
@@ -25,9 +26,6 @@ from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary, TimeAnswer, unit_at
 from rmqctl.rocketmq.query.units import Unit
 from rmqctl.text import number_of
-
-if TYPE_CHECKING:
-    from rmqctl.rocketmq.query.offset import OffsetQuestion
 
 _OUTSIDE = {EMPTY, TOO_SMALL, OVERFLOW_ONE, OVERFLOW_BADLY, NULL}
 

@@ -12,18 +12,15 @@ queue: the offset, the message there, the times of its neighbours.
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rmqctl.explain import Trace
 from rmqctl.release import Release
 from rmqctl.rocketmq.dump.record import RowOptions
-from rmqctl.rocketmq.query.messages import Row, UnitMessages
-from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
-from rmqctl.rocketmq.query.records import Record
+from rmqctl.rocketmq.query.messages import Row
+from rmqctl.rocketmq.query.queue_view import QueueView
 from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit, UnitFile
-from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 
 BOUNDARIES_SINCE = Release(5, 1, 1)
 """First release with boundary types; before it the nearer neighbour is the answer."""
@@ -318,27 +315,6 @@ class TimeAnswer:
             "store_timestamp": self.stored,
             "next_store_timestamp": self.next,
         }
-
-
-def time_rows(started: RecoveredStore, topic: str, queues: Iterable[int], question: TimeQuestion) -> Iterator[Row]:
-    """For each queue its answer and the message there; with ``explain`` the steps after them.
-
-    Raises:
-        MissingExtra: the queues are in RocksDB, and its package is not installed.
-    """
-    for queue_id in queues:
-        with open_queue(started, topic, queue_id) as view:
-            trace = Trace(on=question.explain)
-            answer = answer_of(view, question, trace)
-            yield answer.row()
-            messages = UnitMessages(view, question.show, trace)
-            record = messages.record(answer.unit) if answer.unit is not None else None
-            if isinstance(record, Record):
-                yield messages.row(record)
-            if question.explain:
-                from rmqctl.rocketmq.query.queue_causes import cause_of_time
-
-                yield from (step.row() for step in [*trace, cause_of_time(answer, messages)])
 
 
 def answer_of(view: QueueView, question: TimeQuestion, trace: Trace | None = None) -> TimeAnswer:

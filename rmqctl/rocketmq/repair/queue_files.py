@@ -29,6 +29,7 @@ from rmqctl.rocketmq.store.files import (
     QueueFiles,
     StoreFile,
     StoreFiles,
+    forgiving,
 )
 from rmqctl.text import number_of
 
@@ -89,7 +90,7 @@ def misnamed_file_steps(store: StoreFiles, findings: Iterable[Finding], log_file
         return
     moved = list[tuple[StoreFile, str]]()
     with LogReader(log_files) as log:
-        for queue in queues_of(store.queues(QUEUES), UNIT):
+        for queue in queues_of(forgiving(store).queues(QUEUES), UNIT):
             for file in (file for file in queue.files if file.name in suspects):
                 base = file.base - _units_off(queue, file, log) * UNIT.itemsize
                 name = f"{file.name.rpartition('/')[0]}/{base:0{OFFSET_DIGITS}d}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmqctl.answer import Answer, Row, Section, TableLayout
 from rmqctl.errors import Refused
 from rmqctl.explain import step_lines
-from rmqctl.filters import Rendering
+from rmqctl.filters import Glob, Rendering, did_you_mean
 from rmqctl.release import Release
 from rmqctl.rocketmq.store.files import StoreFiles
 
@@ -180,3 +180,17 @@ LAYOUT = TableLayout(
     frozenset({"config", "dledger_checkpoint", "dledger_term"}),
 )
 """Of each kind of row the columns that say most, with a remark on what is unusual."""
+
+
+def no_queue(store: StoreFiles, topic: str | None) -> str:
+    """Return why nothing is shown of a topic, or of all."""
+    from rmqctl.rocketmq.state.config import known_topics as topic_names
+
+    names = topic_names(store)
+    if topic is None:
+        return "no queue is there, and the log holds no message"
+    if isinstance(topic, Glob):
+        return f"no topic with a queue matches {topic}"
+    if topic in names:
+        return f"topic {topic} has no queue and no message"
+    return f"the store knows no topic {topic}{did_you_mean(topic, names)}"

@@ -8,9 +8,9 @@ from typing import Any
 from rmqctl import questions
 from rmqctl.answer import EVERY_KIND, Answer, Row
 from rmqctl.errors import MissingExtra
-from rmqctl.filters import Glob, Names, did_you_mean
+from rmqctl.filters import Names, did_you_mean
 from rmqctl.rocketmq.store.files import QUEUES, StoreFiles, forgiving
-from rmqctl.rocketmq.verbs.common import begin, name_unreadable, no_start, pending_remark
+from rmqctl.rocketmq.verbs.common import begin, name_unreadable, no_queue, no_start, pending_remark
 from rmqctl.rocketmq.verbs.past import add_past, info_then, lag_then, topics_then
 
 _HEADERS = {
@@ -138,19 +138,6 @@ def disk(store: StoreFiles, asked: questions.Topics) -> Answer:
     answer.remarks += [no_queue(found, name) for name in wanted.unmet({use.topic for use in kept if use.topic})]
     name_unreadable(found, answer)
     return answer
-
-
-def no_queue(store: StoreFiles, topic: str | None) -> str:
-    from rmqctl.rocketmq.state.config import known_topics as topic_names
-
-    names = topic_names(store)
-    if topic is None:
-        return "no queue is there, and the log holds no message"
-    if isinstance(topic, Glob):
-        return f"no topic with a queue matches {topic}"
-    if topic in names:
-        return f"topic {topic} has no queue and no message"
-    return f"the store knows no topic {topic}{did_you_mean(topic, names)}"
 
 
 def lag(store: StoreFiles, asked: questions.Lag) -> Answer:

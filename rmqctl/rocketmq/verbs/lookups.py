@@ -257,7 +257,8 @@ _TIME_COLUMNS = (
 
 def query_offset(store: StoreFiles, asked: questions.QueryOffset) -> Answer:
     """Give the status, then messages of a queue from an offset on."""
-    from rmqctl.rocketmq.query.offset import OffsetQuestion, offset_rows
+    from rmqctl.rocketmq.query.offset import OffsetQuestion
+    from rmqctl.rocketmq.query.queue_rows import offset_rows
     from rmqctl.rocketmq.query.queue_view import open_queue
 
     filters, show = asked.filters, row_options(asked.rendering, asked.as_release)
@@ -286,7 +287,8 @@ def query_offset(store: StoreFiles, asked: questions.QueryOffset) -> Answer:
 
 def query_time(store: StoreFiles, asked: questions.QueryTime) -> Answer:
     """Give for each queue the offset that a broker answers for a time, and the message there."""
-    from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary, TimeQuestion, time_rows
+    from rmqctl.rocketmq.query.queue_rows import time_rows
+    from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary, TimeQuestion
 
     if asked.time in TIME_WORDS:
         raise WrongUsage("TIME", f"{asked.time!r} is for Kafka; give a time.")

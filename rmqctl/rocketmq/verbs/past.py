@@ -14,6 +14,7 @@ from rmqctl.rocketmq.dispatch.queue_ends import QueueRow
 from rmqctl.rocketmq.query.lag import with_lite_topics
 from rmqctl.rocketmq.recovery.queue_ends import ends_at
 from rmqctl.rocketmq.store.files import LIGHT, StoreFiles
+from rmqctl.rocketmq.verbs.common import no_queue
 
 BOUNDS = ("end_at_least", "end_at_most")
 """Keys that the rows of `topics` have when they are of a time."""
@@ -77,8 +78,6 @@ def info_then(store: StoreFiles, at: int, facts: Fields, answer: Answer) -> Fiel
 
 def topics_then(store: StoreFiles, asked: questions.Topics, answer: Answer) -> Iterator[Fields]:
     """Yield the rows of `topics` of a time."""
-    from rmqctl.rocketmq.verbs.looking import no_queue
-
     assert asked.time is not None
     wanted = Names.of(asked.topic)
     past, then = _begin(store, asked.time, answer)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.query.offset import OffsetQuestion, offset_rows
+from rmqctl.rocketmq.query.offset import OffsetQuestion
+from rmqctl.rocketmq.query.queue_rows import offset_rows
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.recovery.queue_ends import RecoveredStore
 from rmqctl.rocketmq.store.locate import open_store_at
