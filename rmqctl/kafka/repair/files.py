@@ -206,8 +206,8 @@ def _left_over(log: PartitionLog, *, compacted: bool) -> Partition | None:
         if file.kind is FileKind.LOG and file.meaning.leftover != _SWAP and used and file.base >= used[0]:
             files[file.base] = max(file, files.get(file.base, file), key=lambda one: one.size)
     segments = [Segment(base, log=file) for base, file in sorted(files.items())]
-    found, known = Partition(log.partition.directory, log.partition.name, segments), log.leader_epochs
-    survey, epochs = Survey(found), stored_epochs(found, () if known.problems else tuple(known.entries))
+    found = Partition(log.partition.directory, log.partition.name, segments)
+    survey, epochs = Survey(found), stored_epochs(log)
     if not len(survey) or segments[0].base != used[0]:
         return None
     end = int(survey.columns["last_offset"].max()) + 1

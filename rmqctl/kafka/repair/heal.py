@@ -534,7 +534,8 @@ def _is_readable(batch: bytes) -> bool:
     return bool(number) if is_old else True
 
 
-def stored_epochs(partition: Partition, found: tuple[LeaderEpoch, ...]) -> tuple[LeaderEpoch, ...]:
-    """Return the entries of a leader-epoch-checkpoint if they ascend; none else."""
+def stored_epochs(log: PartitionLog) -> tuple[LeaderEpoch, ...]:
+    """Return the entries of the leader-epoch-checkpoint of a log if it can be read and they ascend; none else."""
+    found = () if log.leader_epochs.problems else tuple(log.leader_epochs.entries)
     ascend = all(a.epoch < b.epoch and a.start_offset <= b.start_offset for a, b in pairwise(found))
-    return found if ascend and not partition.is_metadata_log else ()
+    return found if ascend and not log.partition.is_metadata_log else ()

@@ -296,7 +296,7 @@ class _Planner(Planner[LogDirectory]):
         survey = Survey(partition, findings)
         believed = [file.name in self.cautions.believed for file in survey.files]
         survey.damages = [damage for damage in survey.damages if not (damage.frame_ok and believed[damage.segment])]
-        epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
+        epochs = stored_epochs(log)
         survey.set_copies_aside(log.directory.partitions, epochs)
         mender = LogMender(survey, (), Path(self.below.root), self._file, compacted=compacted)
         yield from Healer(survey, epochs, compacted=compacted, log=log).steps(mender)
@@ -310,7 +310,7 @@ class _Planner(Planner[LogDirectory]):
         if not findings:
             return
         survey = Survey(partition, findings)
-        epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
+        epochs = stored_epochs(log)
         survey.set_copies_aside(log.directory.partitions, epochs)
         beyond = max((r.beyond if r.beyond >= 0 else 1 << 63 for r in survey.ranges()), default=1 << 63)
         self._mended[name] = max(beyond, self._mended.get(name, 0))
@@ -462,8 +462,7 @@ class _Planner(Planner[LogDirectory]):
 
     def _with_gone(self, log: PartitionLog) -> Partition:
         """Return a partition with what was left of later segments whose logs are gone."""
-        before = next((p for p in self.below.partitions if p.directory == log.partition.directory), log.partition)
-        gone = (replace(s, log=None) for s in before.segments if s.base > log.partition.segments[-1].base)
+        gone = (replace(s, log=None) for s in self._on_disk(log).segments if s.base > log.partition.segments[-1].base)
         return replace(log.partition, segments=[*log.partition.segments, *gone])
 
     def _reached(self, log: PartitionLog, end: int) -> int:
@@ -485,18 +484,17 @@ class _Planner(Planner[LogDirectory]):
 
     def _epochs_before(self, log: PartitionLog) -> tuple[LeaderEpoch, ...]:
         """Return the leader epochs of a log, those that steps took out because they lie after its end among them."""
-        served = Replicas(LogDirectories([self.below])).served
-        before = next((one for one in served if one.partition.directory == log.partition.directory), log)
-        known = [
-            stored_epochs(one.partition, () if one.leader_epochs.problems else one.leader_epochs.entries)
-            for one in (before, log)
-        ]
-        return known[0] if known[0][: len(known[1])] == known[1] else known[1]
+        before = stored_epochs(PartitionLog(self.below, self._on_disk(log), Checkpoints(self.below)))
+        now = stored_epochs(log)
+        return before if before[: len(now)] == now else now
+
+    def _on_disk(self, log: PartitionLog) -> Partition:
+        """Return the partition of a log as it is on the disk."""
+        return next((p for p in self.below.partitions if p.directory == log.partition.directory), log.partition)
 
     def _indexed(self, log: PartitionLog) -> Iterator[int]:
         """Yield how far indexes of the last segments say that a log went, those whose logs are gone, too."""
-        before = next((p for p in self.below.partitions if p.directory == log.partition.directory), log.partition)
-        for segment in (s for s in before.segments if s.base >= log.segments[-1].base):
+        for segment in (s for s in self._on_disk(log).segments if s.base >= log.segments[-1].base):
             if segment.base > log.segments[-1].base:
                 yield segment.base
             if segment.offset_index is not None:

@@ -421,8 +421,7 @@ class Proofs:
         partition = self.before.partition(directory)
         if partition is None:
             return ()
-        found = PartitionLog(self.before.directory, partition, Checkpoints(self.before.directory)).leader_epochs
-        return stored_epochs(partition, () if found.problems else tuple(found.entries))
+        return stored_epochs(PartitionLog(self.before.directory, partition, Checkpoints(self.before.directory)))
 
     def _outliers(self, directory: str) -> frozenset[tuple[str, int]]:
         """Places of the batches of before whose epochs are against those of the most others."""
