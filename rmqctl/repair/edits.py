@@ -136,6 +136,11 @@ PIECE = 1 << 20
 """Bytes of one piece at most."""
 
 
+def placed(name: str, source: Path) -> list[Create | SetTimes]:
+    """Put the bytes at a path into a file, with their time."""
+    return [Create(name, source=source), SetTimes(name, source.stat().st_mtime_ns)]
+
+
 def changes(file: str, offset: int, before: bytes, after: bytes) -> Iterator[Overwrite]:
     """Yield overwrites for the bytes that differ; runs at most 16 bytes apart are one.
 

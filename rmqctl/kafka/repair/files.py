@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -44,7 +43,7 @@ from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import PartitionLog, reached_offsets
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verify.state import is_compacted
-from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step
+from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, Step, placed
 from rmqctl.text import number_of
 
 _PIECE = 8 << 20
@@ -185,8 +184,7 @@ def lost_steps(
             if here is None:
                 _copy_file(file, path := room())
                 here = str(path)
-            name = f"{label}/{file.base:020d}.log"
-            edits += [Create(name, source=Path(here)), SetTimes(name, os.stat(here).st_mtime_ns)]
+            edits += placed(f"{label}/{file.base:020d}.log", Path(here))
         what = f"restore {number_of(len(partition.logs), 'segment')} from {root}"
         yield Step(finding.kind.id, f"{label}/", what, finding.message, tuple(edits))
 

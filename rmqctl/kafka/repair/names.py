@@ -38,7 +38,7 @@ from rmqctl.kafka.repair.survey import Survey, is_borne_out, is_timed, longest_a
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
 from rmqctl.kafka.verify.state import is_compacted
-from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
+from rmqctl.repair.edits import Create, Edit, Quarantine, Step, placed
 
 NAME_KINDS = frozenset({
     BATCH_BASE_OFFSET, BATCH_OFFSET_ORDER, BATCH_OFFSET_GAP, DIRECTORY_NAME, DIRECTORY_ORPHAN,
@@ -132,7 +132,7 @@ def exchange_steps(directory: LogDirectory, findings: Sequence[Finding], room: C
             continue
         edits: list[Edit] = [Quarantine(one.name), Quarantine(other.name)]
         back = [(one, _path(other, room)), (other, _path(one, room))]
-        edits += [made for to, path in back for made in _placed(to.name, path)]
+        edits += [made for to, path in back for made in placed(to.name, path)]
         what = f"exchange it with {other.name}"
         why = "the offset index of each, or its name, leads to the batches of the other, and not to its own"
         yield Step(SEGMENT_NAME.id, one.name, what, why, tuple(edits))
@@ -163,11 +163,6 @@ def are_exchanged(one: Segment, here: Columns, other: Segment, there: Columns) -
 
     found = {leads(one, here, there), leads(other, there, here)}
     return found in ({True}, {True, None})
-
-
-def _placed(name: str, path: Path) -> list[Edit]:
-    """Put the bytes at a path into a file, with their time."""
-    return [Create(name, source=path), SetTimes(name, path.stat().st_mtime_ns)]
 
 
 def _path(file: LogFile, room: Callable[[], Path]) -> Path:
@@ -381,7 +376,7 @@ class _Names:
         away: list[Edit] = [Quarantine(name) for name in [*(file.name for file in files.values()), *others]]
         back: list[Edit] = []
         for (_, file), name in zip(files.items(), wanted, strict=True):
-            back += _placed(name, _path(file, self.room))
+            back += placed(name, _path(file, self.room))
         sizes = {file.name: file.size for file in self.survey.files}
         free = [file.name for file in files.values() if file.name not in wanted]
         back += [Create(name) for name, other in zip(free, others, strict=False) if not sizes[other]]

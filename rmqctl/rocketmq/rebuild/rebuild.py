@@ -19,7 +19,7 @@ from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import Refused, TooDamaged
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
-from rmqctl.repair.edits import Create, Edit, Overwrite, Plan, Quarantine, SetTimes, Step
+from rmqctl.repair.edits import Create, Edit, Overwrite, Plan, Quarantine, Step, placed
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules, assumed_levels
 from rmqctl.rocketmq.index import HEADER_SIZE, IndexHead, files_are_written, is_written
@@ -392,10 +392,7 @@ class Rebuild:
         if change.change is not Change.CREATE:
             edits += (Quarantine(change.file),)
         if change.staged is not None and change.change is not Change.REMOVE:
-            edits += (
-                Create(change.file, source=change.staged),
-                SetTimes(change.file, change.staged.stat().st_mtime_ns),
-            )
+            edits += (*placed(change.file, change.staged),)
         return Step(kind, change.file, str(change.change), change.why, edits)
 
     def _checkpoint_edits(self, found: Rebuilt) -> tuple[Edit, ...]:

@@ -26,7 +26,7 @@ from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.files.tree import read_all
 from rmqctl.findings import Finding, Severity
 from rmqctl.installation import line_for_extra
-from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step, changes
+from rmqctl.repair.edits import Edit, Overwrite, Quarantine, Step, changes, placed
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
 from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DATABASE, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
 from rmqctl.rocketmq.findings.state import DATABASE_TWIN, DATABASE_TWO_PLACES, TIMER_CHECK, TIMER_LOG
@@ -267,8 +267,7 @@ def _replaced(change: FileDifference) -> Iterator[Edit]:
     if change.change is not Change.CREATE:
         yield Quarantine(change.file)
     if change.staged is not None and change.change is not Change.REMOVE:
-        yield Create(change.file, source=change.staged)
-        yield SetTimes(change.file, change.staged.stat().st_mtime_ns)
+        yield from placed(change.file, change.staged)
 
 
 def _different(store: StoreFiles, name: str, staged: Path) -> Iterator[Overwrite]:

@@ -17,7 +17,7 @@ import numpy as np
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding
-from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step
+from rmqctl.repair.edits import Create, Edit, Quarantine, SetTimes, Step, placed
 from rmqctl.rocketmq.findings.log import (
     LOG_FILE_LENGTH,
     LOG_FILE_NAME,
@@ -197,8 +197,7 @@ def _renamed(moved: list[Misplaced]) -> Step:
     away: list[Edit] = [Quarantine(one.file.name) for one in moved]
     back: list[Edit] = []
     for one in moved:
-        path = path_of(one.file)
-        back += [Create(one.name, source=path), SetTimes(one.name, path.stat().st_mtime_ns)]
+        back += placed(one.name, path_of(one.file))
     records = sum(one.records for one in moved)
     names = ", ".join(f"{one.file.name} as {one.name.rpartition('/')[2]}" for one in moved)
     why = f"{number_of(records, 'record', 'say')} so, and no other file has that place"

@@ -12,7 +12,7 @@ import numpy as np
 
 from formats.rocketmq.consumequeue import PRE_BLANK
 from rmqctl.findings import Finding
-from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step
+from rmqctl.repair.edits import Edit, Overwrite, Quarantine, Step, placed
 from rmqctl.rocketmq.findings.derived import QUEUE_DIRECTORY
 from rmqctl.rocketmq.findings.log import (
     LOG_GAP,
@@ -64,9 +64,7 @@ def misnamed_queue_steps(store: StoreFiles, findings: Iterable[Finding], log_fil
             taken = target in made or (target not in named and store.tree.entries(target, sizes=False))
             names.append(f"{path} to quarantine" if taken else f"{path} as {target}")
             for file in () if taken else queue.files:
-                source = path_of(file)
-                name = f"{target}/{file.name.rpartition('/')[2]}"
-                back += [Create(name, source=source), SetTimes(name, source.stat().st_mtime_ns)]
+                back += placed(f"{target}/{file.name.rpartition('/')[2]}", path_of(file))
             made.add(target)
     if gone:
         away = [Quarantine(path) for path in _with_topics(store, gone)]
@@ -97,8 +95,7 @@ def misnamed_file_steps(store: StoreFiles, findings: Iterable[Finding], log_file
                 if base != file.base and base >= 0 and base % file.size == 0 and store.tree.stat(name) is None:
                     moved.append((file, name))
     if moved:
-        paths = [(path_of(file), name) for file, name in moved]
-        back = [e for at, name in paths for e in (Create(name, source=at), SetTimes(name, at.stat().st_mtime_ns))]
+        back = [edit for file, name in moved for edit in placed(name, path_of(file))]
         names = ", ".join(f"{file.name} as {name.rpartition('/')[2]}" for file, name in moved)
         why = "the records that its units lead to say so, and no other file has that place"
         away = [Quarantine(file.name) for file, _ in moved]
