@@ -13,9 +13,8 @@ import click
 from commands import SEVERAL, _complete
 from commands._app import KINDS, Output, message
 from commands._guard import INCOMPLETE
-from commands._types import Instant, Name, PropertyFilter, Regex, Release, Size, refuse
+from commands._types import FAMILY, Instant, Name, PropertyFilter, Regex, Release, Size, refuse
 from rmqctl.errors import WrongUsage
-from rmqctl.families import FAMILIES
 from rmqctl.filters import DEFAULT_MAX_BODY, Filters
 
 if TYPE_CHECKING:
@@ -225,7 +224,7 @@ _STORE = (
     ),
     click.option(
         "--format",
-        type=click.Choice(["auto", *sorted(FAMILIES, reverse=True)]),
+        type=FAMILY,
         default="auto",
         show_default=True,
         help="The kind of store.",

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from commands._types import Instant, PropertyFilter, Size, Sizes, Span, Weighted
-from rmqctl.families import FAMILIES
+from commands._types import FAMILY, Instant, PropertyFilter, Size, Sizes, Span, Weighted
 from rmqctl.producing import MOST_TOPICS
 
 
@@ -32,7 +31,7 @@ _WHERE = (
     click.option(
         "--format",
         "family",
-        type=click.Choice(["auto", *sorted(FAMILIES, reverse=True)]),
+        type=FAMILY,
         default="auto",
         show_default=True,
         help="What to write; auto: what lies at PATH, a RocketMQ store where nothing does.",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from commands import Command
+from rmqctl.families import FAMILIES
 from rmqctl.filters import Glob
 from rmqctl.release import Release as ReleaseNumber
 from rmqctl.text import SPANS, milliseconds_of, span_ms
@@ -20,6 +21,9 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _POWERS = "_kmgtp"
 _WILD = frozenset("*?[")
 _OFFSET = re.compile(r"offset:[0-9]+|[0-9]{1,9}")
+
+FAMILY = click.Choice(["auto", *reversed(FAMILIES)])
+"""A family of stores by its name, or that of what is there."""
 
 
 class Offset(click.IntRange):

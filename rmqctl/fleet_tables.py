@@ -113,8 +113,7 @@ def tables_of(format: str, given: Mapping[str, str]) -> Tables:
 def _members(format: str, places: Sequence[Any]) -> list[Member]:
     """Return the stores that are named; of Kafka they are opened: directories of one broker are one store."""
     if format == "kafkalog" and not any(isinstance(place, dict) for place in places):
-        opened, _ = opened_together(members_of(places), is_plain=not any(map(is_several, places)))
-        return [member for member, _ in opened]
+        return [member for member, _ in opened_together(members_of(places))[0]]
     return members_of(places)
 
 

@@ -121,8 +121,6 @@ class _Lines:
         self._out: Any = stream
         if layout.compression != "none":
             self._out = pa.CompressedOutputStream(pa.PythonFile(_Lent(stream), "w"), layout.compression)
-        self._times = [f.name for f in schema if pa.types.is_timestamp(f.type)]
-        self._names = schema.names
 
     def write(self, table: pa.Table) -> None:
         for batch in table.to_batches(max_chunksize=_LINES):

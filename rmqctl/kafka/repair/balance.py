@@ -19,6 +19,7 @@ from rmqctl.kafka.directory.directory import LogDirectory
 from rmqctl.kafka.findings.directory import DIRECTORY_FOREIGN, DIRECTORY_NAME, DIRECTORY_STRAY
 from rmqctl.kafka.findings.log import BATCH_LEADER_EPOCH, BATCH_MAGIC, SEGMENT_NAME
 from rmqctl.kafka.repair.ledger import KafkaLedger
+from rmqctl.kafka.repair.log import UNBALANCED
 from rmqctl.kafka.repair.overlaid import changed_by
 from rmqctl.kafka.repair.sides import Side, is_log
 from rmqctl.kafka.repair.survey import LOG_KINDS
@@ -29,7 +30,6 @@ from rmqctl.repair.edits import Plan, Quarantine, Step
 _AS_A_WHOLE = frozenset({DIRECTORY_STRAY.id, DIRECTORY_FOREIGN.id, DIRECTORY_NAME.id, SEGMENT_NAME.id})
 """Steps that move whole directories or segments out, and may give up what readers met in them."""
 _OF_FRAMES = frozenset({BATCH_LEADER_EPOCH, BATCH_MAGIC})
-_UNBALANCED = "repair.books"
 _MOST_KEPT = 1 << 10
 _MOST_ROUNDS = 4
 """Batches of a partition, and plans for it, up to which single ones stay where they are; else their whole files do."""
@@ -104,7 +104,7 @@ class Cautions:
 
     def forbids(self, step: Step) -> bool:
         """Whether a step changes what is to stay as it is."""
-        if step.id == _UNBALANCED and step.file in self.left:
+        if step.id == UNBALANCED and step.file in self.left:
             return True  # that is said of all of it
         return any(edit.file in self.left or edit.file.partition("/")[0] in self.left for edit in step.edits)
 
@@ -112,7 +112,7 @@ class Cautions:
         """Yield what is said of the files and the partitions that stay as they are."""
         for name, problem in sorted(self.left.items()):
             why = f"no way to mend it keeps every whole batch: {problem}; rmqctl salvage reads it"
-            yield Step(_UNBALANCED, name if is_log(name) else f"{name}/", "left as it is", why)
+            yield Step(UNBALANCED, name if is_log(name) else f"{name}/", "left as it is", why)
 
 
 def balanced(

@@ -29,6 +29,8 @@ from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey
 from rmqctl.kafka.repair.transactions import Endings, with_markers
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step, changes
 
+UNBALANCED = "repair.books"
+"""The id of what is left as it is, since no way to mend it balances."""
 _PIECE = 8 << 20
 _MOST_OFFSETS = 1 << 20
 _MOST_NO_OPS = 1 << 16
@@ -636,7 +638,7 @@ def _left_whole(part: Damage, file: str) -> Step:
 def _left_around(lost: Range, file: str) -> Step:
     what = f"left as it is: bytes {lost.begin} to {lost.end}, {lost.parts[0].message}"
     why = "whole batches lie there that no other place has, and nothing proves where they go; rmqctl salvage reads it"
-    return Step("repair.books", file, what, why)
+    return Step(UNBALANCED, file, what, why)
 
 
 def _base_of(finding: Finding) -> int:

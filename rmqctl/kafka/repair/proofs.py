@@ -30,7 +30,7 @@ from formats.kafka.record_batch import (
 )
 from formats.layout import plan_of
 from rmqctl.kafka.directory.directory import Segment
-from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind
+from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind, meaning_of
 from rmqctl.kafka.findings.log import SEGMENT_NAME
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.loading.producers import marker_of
@@ -609,8 +609,8 @@ class Proofs:
 
 def _base_in(file: str) -> int:
     """Return the offset in the name of a file; -1 where there is none."""
-    name = file.rpartition("/")[2][:20]
-    return int(name) if name.isdecimal() else -1
+    base = meaning_of(file.rpartition("/")[2]).base
+    return -1 if base is None else base
 
 
 def _alike(one: bytes, other: bytes) -> int:

@@ -482,7 +482,8 @@ class Whereabouts:
             gaps.append(gap)
             last = gap.file.name
         found = [run for run in map(self._between, gaps, gaps[1:]) if run is not None]
-        yield from self._after_the_end(gaps[-1:])
+        if gaps:
+            yield from self._after(gaps[-1])
         if not found:
             return
         claims = references_into(self.repair.store, [(one.begin, other.end + 1) for one, other, _ in found])
@@ -516,29 +517,27 @@ class Whereabouts:
         times = [decode_record(raw)[0]["store_timestamp"] for _, raw in records]
         return len(times) > 1 and not any(low <= time <= high for time in times)
 
-    def _after_the_end(self, last: Iterable[LogGap]) -> Iterator[Step]:
+    def _after(self, gap: LogGap) -> Iterator[Step]:
         """Yield steps that give up what follows the last gap of the log, where others have its places in queues.
 
         No unit leads to any of it, and units lead to other records in half of these places, or more: a page of another
         log, or what a cut has left.
         """
-        for gap in last:
-            file_end, end = gap.file.base + gap.file.size, self.damage.end
-            if gap.is_tail or gap.ends_file or not gap.end < end <= min(file_end, gap.end + _NEAR):
-                continue
-            records = list(self._apart(gap.end, end))
-            claims, repeated, queued = references_into(self.repair.store, [(gap.end, end)]), 0, 0
-            if any(_is_led(at, raw, claims) for at, raw in records):
-                continue
-            for at, raw in records:
-                fields = decode_record(raw)[0]
-                if fields["sys_flag"] & TRANSACTION not in UNQUEUED:
-                    queued, repeated = queued + 1, repeated + self._is_taken(place_of(fields), at)
-            if repeated and 2 * repeated >= queued:
-                why = f"it is of another log: no unit leads to it, and others have the places in queues of {repeated}"
-                head = self.log.read(end, len(blank(0)))
-                records += [(end, head)] if magic_of(head) == Magic.BLANK else []
-                yield from (self._away(gap.finding.kind, at, raw, why) for at, raw in records)
+        file_end, end = gap.file.base + gap.file.size, self.damage.end
+        if gap.is_tail or gap.ends_file or not gap.end < end <= min(file_end, gap.end + _NEAR):
+            return
+        records, claims = list(self._apart(gap.end, end)), references_into(self.repair.store, [(gap.end, end)])
+        if any(_is_led(at, raw, claims) for at, raw in records):
+            return
+        decoded = [(at, decode_record(raw)[0]) for at, raw in records]
+        queued = [(at, fields) for at, fields in decoded if fields["sys_flag"] & TRANSACTION not in UNQUEUED]
+        taken = sum(self._is_taken(place_of(fields), at) for at, fields in queued)
+        if not taken or 2 * taken < len(queued):
+            return
+        why = f"it is of another log: no unit leads to it, and others have the places in queues of {taken}"
+        head = self.log.read(end, len(blank(0)))
+        records += [(end, head)] if magic_of(head) == Magic.BLANK else []
+        yield from (self._away(gap.finding.kind, at, raw, why) for at, raw in records)
 
     def _is_taken(self, place: Place, physical: int) -> bool:
         """Whether the unit at a place in a queue leads to another record that says that this is its place."""
