@@ -14,11 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from fixtures import damage, golden
+from fixtures import golden
 from fixtures.random_damage import PAGE, UNIT, Recipe, Subject, possible
-from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
-from rmqctl.rocketmq.store.locate import open_store_at
-from tests.rocketmq.repair.misdirected_helpers import Account, Misdirector, audited
+from tests.rocketmq.repair.misdirected_helpers import Account, Misdirector, accounted
 
 Kinds = dict[str, Callable[[random.Random], Recipe]]
 LARGE = 64 << 10
@@ -337,15 +335,9 @@ def besieged(damager: Besieger, recipe: Recipe, room: Path) -> Account:
     root = room / damager.name
     if not root.exists():
         golden.copy_tree(damager.root, root)
-    damage.apply(recipe, root)
     try:
-        conf = golden.write_broker_conf(damager.name, room / f"{damager.name}.conf")
-        store = open_store_at(str(root), broker_conf=str(conf))
-        with tempfile.TemporaryDirectory() as built:
-            repair = plan_repair(store, RepairOptions(), Path(built))
-            return audited(damager, recipe, store, repair)
+        return accounted(damager, recipe, room)
     finally:
-        damage.undo(recipe, damager.root, root)
         for path in sorted(root.rglob("*"), reverse=True):
             if path.is_dir() and not (damager.root / path.relative_to(root)).exists():
                 path.rmdir()

@@ -378,16 +378,21 @@ class Bookkeeper:
 
     def account_of(self, damager: Misdirector, recipe: Recipe) -> Account:
         """The same of a damage that is given."""
-        root = self.room / damager.name
-        damage.apply(recipe, root)
-        try:
-            conf = golden.write_broker_conf(damager.name, self.room / f"{damager.name}.conf")
-            store = open_store_at(str(root), broker_conf=str(conf))
-            with tempfile.TemporaryDirectory() as built:
-                repair = plan_repair(store, RepairOptions(), Path(built))
-                return audited(damager, recipe, store, repair)
-        finally:
-            damage.undo(recipe, damager.root, root)
+        return accounted(damager, recipe, self.room)
+
+
+def accounted(damager: Misdirector, recipe: Recipe, room: Path) -> Account:
+    """Damage the copy of a store in a room, plan and count; the copy is as before afterwards."""
+    root = room / damager.name
+    damage.apply(recipe, root)
+    try:
+        conf = golden.write_broker_conf(damager.name, room / f"{damager.name}.conf")
+        store = open_store_at(str(root), broker_conf=str(conf))
+        with tempfile.TemporaryDirectory() as built:
+            repair = plan_repair(store, RepairOptions(), Path(built))
+            return audited(damager, recipe, store, repair)
+    finally:
+        damage.undo(recipe, damager.root, root)
 
 
 def audited(damager: Misdirector, recipe: Recipe, store: StoreFiles, repair: Repair) -> Account:

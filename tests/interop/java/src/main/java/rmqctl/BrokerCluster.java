@@ -1,7 +1,6 @@
 package rmqctl;
 
 import java.io.PrintStream;
-import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -17,8 +16,6 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
-import org.apache.rocketmq.common.BrokerConfig;
-import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -26,9 +23,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.namesrv.NamesrvConfig;
 import org.apache.rocketmq.namesrv.NamesrvController;
-import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
-import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
@@ -59,7 +54,7 @@ public final class BrokerCluster {
         System.setOut(System.err);
         Properties given = new Properties();
         Arrays.stream(args).skip(2).map(s -> s.split("=", 2)).forEach(s -> given.setProperty(s[0], s[1]));
-        int port = free();
+        int port = RecordBroker.free();
         NettyServerConfig listen = new NettyServerConfig();
         listen.setListenPort(port);
         NamesrvController names = new NamesrvController(new NamesrvConfig(), listen);
@@ -131,10 +126,7 @@ public final class BrokerCluster {
 
     /** Unlike numbers of messages to all queues. */
     private static void send(String names, List<MessageQueue> queues) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer("rmqctl-producer");
-        producer.setNamesrvAddr(names);
-        producer.setSendMsgTimeout(20_000);
-        producer.start();
+        DefaultMQProducer producer = RecordBroker.started(new DefaultMQProducer("rmqctl-producer"), names);
         for (int n = 0; n < MESSAGES; n++) {
             MessageQueue queue = queues.get(n * n % 97 % queues.size());
             producer.send(new Message(queue.getTopic(), "TagA", "key-" + n, ("body " + n).getBytes(StandardCharsets.UTF_8)), queue);
@@ -206,33 +198,11 @@ public final class BrokerCluster {
     }
 
     private static BrokerController broker(String root, String name, String names, Properties given) throws Exception {
-        MessageStoreConfig store = new MessageStoreConfig();
-        store.setStorePathRootDir(root);
-        store.setStorePathCommitLog(root + "/commitlog");
-        store.setHaListenPort(free());
-        store.setDiskMaxUsedSpaceRatio(99);
-        BrokerConfig config = new BrokerConfig();
-        config.setNamesrvAddr(names);
-        config.setBrokerIP1("127.0.0.1");
-        config.setBrokerClusterName("rmqctl");
-        config.setBrokerName(name);
-        config.setBrokerId(0);
-        MixAll.properties2Object(given, store);
-        MixAll.properties2Object(given, config);
-        NettyServerConfig listen = new NettyServerConfig();
-        listen.setListenPort(free());
-        BrokerController broker = new BrokerController(config, listen, new NettyClientConfig(), store);
-        if (!broker.initialize()) {
-            throw new IllegalStateException("the broker does not initialize");
-        }
-        broker.start();
-        return broker;
-    }
-
-    private static int free() throws Exception {
-        try (ServerSocket probe = new ServerSocket(0)) {
-            return probe.getLocalPort();
-        }
+        Properties own = new Properties();
+        own.putAll(given);
+        own.setProperty("brokerClusterName", "rmqctl");
+        own.setProperty("brokerName", name);
+        return RecordBroker.broker(root, names, own);
     }
 
     private BrokerCluster() {
