@@ -26,11 +26,13 @@ from rmqctl.notices import (
 )
 from rmqctl.store import Store
 from rmqctl.text import instant, listed, number_of
+from rmqctl.verification import count_of
 
 LEVELS = ((1 << 30, "full"), (8 << 30, "structure"))
 """Bytes of log up to which a look is so thorough that it ends within about ten seconds; beyond them it is quick."""
 PLANNED = 64 << 20
 """Bytes of log up to which a repair is planned, too, to say what it would cost: it reads everything a few times."""
+_CHECKED = ("files", "messages", "placeholders", "counted", "bytes", "seconds")
 _NOT_READ = {
     "full": "",
     "structure": "Not looked at: the bodies of messages.",
@@ -95,7 +97,9 @@ def _look(store: Store, answer: Answer, checked: Answer | None) -> dict[str, Any
         "releases": document.get("releases", []),
         "level": level,
         "not_read": _NOT_READ[level],
-        "checked": {key: summary.get(key) for key in ("files", "messages", "counted", "bytes", "seconds")},
+        "checked": {
+            key: summary.get(key) for key in ("files", "messages", "placeholders", "counted", "bytes", "seconds")
+        },
         "findings": {"error": counts["error"], "warning": counts["warning"]},
         "worst": worst,
         "start": start,
@@ -467,6 +471,6 @@ def _identity(found: Row) -> str:
     releases = found["releases"]
     span = f" of {' to '.join(dict.fromkeys((releases[0], releases[-1])))}" if releases else ""
     checked = found["checked"]
-    counted = number_of(checked["messages"] or 0, (checked["counted"] or "messages").removesuffix("s"))
+    counted = count_of(checked, (checked["counted"] or "messages").removesuffix("s"))
     what = f"{number_of(checked['files'] or 0, 'file')}, {counted}"
     return f"A {found['kind']}{span}, {found['state']}: {what}. {found['not_read'] or 'Every byte was looked at.'}"

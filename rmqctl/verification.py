@@ -78,8 +78,10 @@ class Verification(Protocol):
         ...
 
     def summary(self) -> dict[str, Any]:
-        """Return the summary object of the contract; complete after the last finding. It has ``destroyed`` where queues
-        tell what lay in damage of the log.
+        """Return the summary object of the contract; complete after the last finding.
+
+        It has ``destroyed`` where queues show what lay in damage of the log, and ``placeholders``, how many of the
+        messages stand for destroyed ones, where repairs leave such.
         """
         ...
 
@@ -180,8 +182,15 @@ def _sentence(s: dict[str, Any], start: ForeseenStart, counted: str) -> str:
     nothing = "no finding" if start.harm else "nothing wrong"
     counts = ", ".join(number_of(n, word) for word, n in s["findings"].items() if n) or nothing
     counts += f"; a start was not replayed: {start.untried}" if start.untried else ""
-    what = f"{number_of(s['files'], 'file')}, {number_of(s['messages'], counted)}, {s['bytes']:,} bytes of log"
+    what = f"{number_of(s['files'], 'file')}, {count_of(s, counted)}, {s['bytes']:,} bytes of log"
     return f"{what}, level {s['level']}: {counts} ({s['seconds']:.1f} s)"
+
+
+def count_of(summary: Row, counted: str) -> str:
+    """Return how many messages or records were checked, and how many of them stand for destroyed ones."""
+    standing = summary.get("placeholders", 0)
+    said = f" ({number_of(standing, 'placeholder')} for what was destroyed among them)" if standing else ""
+    return f"{number_of(summary['messages'] or 0, counted)}{said}"
 
 
 def show_unread(answer: Answer) -> Section:

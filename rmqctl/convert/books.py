@@ -17,7 +17,7 @@ from formats.errors import DecodeError
 from formats.kafka.internal_records import INTERNAL_TOPICS
 from formats.kafka.record_batch import Attributes
 from formats.rocketmq.message import TRANSACTION
-from rmqctl.convert.mapping import BLANK, MOST_BODY, is_placeholder, kafka_topic
+from rmqctl.convert.mapping import BLANK, MOST_BODY, kafka_topic
 from rmqctl.convert.report import Conversion
 from rmqctl.kafka.log.block import Block as KafkaBlock
 from rmqctl.kafka.log.records import Records, records_of
@@ -29,6 +29,7 @@ from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.engine.message import is_topic
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.record import inner_messages, is_inner_batch, open_body
+from rmqctl.rocketmq.log.stand_ins import is_marked
 from rmqctl.rocketmq.salvage.books import whole_blocks
 from rmqctl.rocketmq.store.files import StoreFiles
 
@@ -118,8 +119,8 @@ class ConversionLedger:
                 values = [item["body"] for item in inner_messages(body or b"")]
             except DecodeError:
                 pass
+        count = -1 if is_marked(fields) else 1
         for at, value in enumerate(values):
-            count = -1 if is_placeholder(fields["properties"]) else 1
             yield self._row(queue, offset + at, fields["born_timestamp"], value, count, is_known=is_known)
 
     # --- records of Kafka -----------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from rmqctl.rocketmq.engine.config import Host
 from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.engine.record import is_closed_by
 from rmqctl.rocketmq.log.record import open_body
-from rmqctl.rocketmq.repair.placeholder import MARK, SHORT_MARK
+from rmqctl.rocketmq.log.stand_ins import MARK, SHORT_MARK
 from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
 
 Headers = list[tuple[bytes, bytes | None]]
@@ -95,11 +95,6 @@ def inner_fields(batch: dict[str, Any], item: dict[str, Any]) -> dict[str, Any]:
     return batch | {
         "sys_flag": flags, "body": item["body"], "flag": item["flag"], "properties": item["properties"],
     }  # fmt: skip
-
-
-def is_placeholder(properties: bytes) -> bool:
-    """Whether a record only keeps a place in its queue."""
-    return MARK in properties or SHORT_MARK + NAME_END in properties
 
 
 def _host_text(ip: bytes, port: int) -> bytes:

@@ -13,7 +13,7 @@ from formats.errors import DecodeError
 from formats.kafka.internal_records import CONSUMER_OFFSETS
 from formats.rocketmq.message import decode_record
 from rmqctl.convert.books import HALF_TOPIC, LIGHT, OP_TOPIC, ConversionLedger, logs_of
-from rmqctl.convert.mapping import inner_fields, is_placeholder, kafka_group, kafka_topic, record_of
+from rmqctl.convert.mapping import inner_fields, kafka_group, kafka_topic, record_of
 from rmqctl.convert.report import Advance, Conversion, ConvertedQueue, ConvertOptions, check_room
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
@@ -28,6 +28,7 @@ from rmqctl.kafka.query.key import partition_of_name
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.repair.copied import balance_copy
 from rmqctl.rocketmq.log.record import LogReader, inner_messages, is_inner_batch, open_body
+from rmqctl.rocketmq.log.stand_ins import is_marked
 from rmqctl.rocketmq.salvage.gather import NO_QUEUE, Gathered, Merged, Names, Records, gather, merge
 from rmqctl.rocketmq.state.config import (
     ConsumerOffset,
@@ -150,7 +151,7 @@ class _Writer:
         data = self.reader.read_from(int(row["file"]), int(row["physical"]), int(row["size"]))
         self.advance(len(data))
         fields = decode_record(data)[0]
-        if is_placeholder(fields["properties"]):
+        if is_marked(fields):
             return
         if not is_inner_batch(fields["sys_flag"]):
             yield self._one(fields, queue, offset)

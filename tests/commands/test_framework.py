@@ -138,7 +138,7 @@ _OF_OTHERS = (
     [
         # three of them for the options of Spark, one each for the tables of kinds of files and of families
         ("recover", 111, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")),
-        ("verify", 136, ("rmqctl.rocketmq.verify.databases",)),
+        ("verify", 137, ("rmqctl.rocketmq.verify.databases",)),
     ],
 )
 def test_reading_commands_import_little(verb: str, own: int, others: tuple[str, ...], tmp_path: Path) -> None:

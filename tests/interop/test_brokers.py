@@ -19,7 +19,7 @@ from fixtures import damage, golden
 from rmqctl.repair.execute import apply
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import Message
-from rmqctl.rocketmq.repair.placeholder import MARK
+from rmqctl.rocketmq.log.stand_ins import MARK
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.interop.brokers_helpers import FAMILIES, run, side_by_side

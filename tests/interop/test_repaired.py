@@ -18,7 +18,7 @@ from fixtures.random_damage import Subject
 from fixtures.worse_damage import WorseDamager
 from rmqctl.files.tree import LocalTree
 from rmqctl.repair.execute import apply
-from rmqctl.rocketmq.repair.placeholder import MARK
+from rmqctl.rocketmq.log.stand_ins import MARK
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.salvage.salvage import SalvageOptions, salvage
 from rmqctl.rocketmq.store.locate import open_store, open_store_at

@@ -48,10 +48,10 @@ from rmqctl.rocketmq.log.record import (
     total_size_of,
     variant_of,
 )
+from rmqctl.rocketmq.log.stand_ins import is_filler, is_stand_in
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.replay import recover
-from rmqctl.rocketmq.repair.placeholder import is_filler, is_stand_in
 from rmqctl.rocketmq.repair.queue_references import leads_to, place_of, references_into
 from rmqctl.rocketmq.repair.served import hidden, indexed
 from rmqctl.rocketmq.store.files import COMMIT_LOG, StoreFiles, is_offset

@@ -7,15 +7,13 @@ A filler belongs to no queue: brokers never dispatch rollback records (CommitLog
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from formats.rocketmq.message import (
     COMPRESSION,
     HOSTS,
     ROLLBACK,
-    TRANSACTION,
     BlankRecord,
     Magic,
     SysFlag,
@@ -23,25 +21,20 @@ from formats.rocketmq.message import (
     encode_record,
     record_plan,
 )
-from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties, split_properties
+from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties
 from formats.text import java_hash
+from rmqctl.rocketmq.log.stand_ins import CRC_PROPERTY, FILLER_TOPIC, MARK, OPERATION, SHORT_MARK, TEXT
 from rmqctl.rocketmq.repair.queue_references import QueueReference
 
-MARK = b"RMQCTL_PLACEHOLDER"
-"""Name of the property that says that a record stands for a destroyed message."""
-SHORT_MARK = b"RMQCTL"
-"""Its name where the whole one leaves no room for a body."""
 _UNNEEDED = (b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER")
 """Properties that a message may lose for the mark: brokers and clients set them again, or show them to nobody."""
-FILLER_TOPIC = b"RMQCTL_FILLER"
 _INNER = int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
 _ITEM = 22
 _FIRST_LETTER = ord("A")
 _HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 _OPERATIONS = b"RMQ_SYS_TRANS_OP_HALF_TOPIC"
 _GIVEN_UP = (b"TRANSACTION_CHECK_TIMES", b"1000")
-_CRC_NAME, _CRC_SIZE = b"__CRC32#", 20
-_TEXT = b"placeholder: the message stored here was destroyed"
+_CRC_SIZE = 20
 Pairs = list[tuple[bytes, bytes]]
 
 
@@ -97,33 +90,6 @@ def filler(physical: int, size: int, setting: Setting) -> bytes | None:
         if record is not None:
             return record
     return None
-
-
-def is_filler(fields: Mapping[str, Any]) -> bool:
-    """Whether a record fills room for which no message is known.
-
-    Args:
-        fields: of `decode_record`.
-    """
-    if fields["sys_flag"] & TRANSACTION != ROLLBACK or fields["topic"] not in {FILLER_TOPIC, b"R"}:
-        return False
-    if fields["topic"] == FILLER_TOPIC or _says_so(fields["body"]):
-        return True
-    # of the fewest bytes it has no room to say so; what 3.x writes where a transaction is rolled back has properties
-    return not fields["body"] and {name for name, _ in split_properties(fields["properties"])} <= {_CRC_NAME}
-
-
-def is_stand_in(fields: Mapping[str, Any]) -> bool:
-    """Whether a record says of itself that it stands where others were destroyed: by its property, or where there was
-    no room for one by its body.
-    """
-    names = {name for name, _ in split_properties(fields["properties"])}
-    return not names.isdisjoint((MARK, SHORT_MARK)) or is_filler(fields) or _says_so(fields["body"])
-
-
-def _says_so(body: bytes) -> bool:
-    text = body.rstrip(b"\0")
-    return bool(text) and _TEXT.startswith(text) and (text == _TEXT or len(text) == len(body))
 
 
 def blank(size: int) -> bytes:
@@ -212,11 +178,11 @@ def _sized(fields: dict[str, object], properties: bytes, size: int, setting: Set
     or more.
     """
     if setting.property_crc:
-        properties += _CRC_NAME + b"\x01" + b"0" * 10 + b"\x02"
+        properties += CRC_PROPERTY + b"\x01" + b"0" * 10 + b"\x02"
     room = size - _without_body(fields) - len(properties)
     if room < least or len(properties) > 32767:
         return None
-    text = b"-1," if fields["topic"] == _OPERATIONS else _TEXT
+    text = OPERATION if fields["topic"] == _OPERATIONS else TEXT
     return _built(fields, text[:room].ljust(room, b"\0"), properties, size, setting)
 
 
@@ -239,7 +205,7 @@ def _built(fields: dict[str, object], body: bytes, properties: bytes, size: int,
     )
     if setting.property_crc:
         digits = b"%010d" % body_crc(record[:-_CRC_SIZE])
-        record = record[: -_CRC_SIZE + len(_CRC_NAME) + 1] + digits[::-1] + b"\x02"
+        record = record[: -_CRC_SIZE + len(CRC_PROPERTY) + 1] + digits[::-1] + b"\x02"
     return record
 
 
@@ -256,7 +222,7 @@ def _inner_batch(fields: dict[str, object], claim: QueueReference, size: int, se
             least = int(room >= (_ITEM + 1) * claim.batch)
             extra = room - (_ITEM + least) * claim.batch
             items = [_item(least + (extra if i == 0 else 0)) for i in range(claim.batch)]
-            crc = _CRC_NAME + b"\x01" + b"0" * 10 + b"\x02" if setting.property_crc else b""
+            crc = CRC_PROPERTY + b"\x01" + b"0" * 10 + b"\x02" if setting.property_crc else b""
             return _built(fields, b"".join(items), text + crc, size, setting)
     return None
 

@@ -18,9 +18,9 @@ from rmqctl.rocketmq.findings.log import (
     LOG_GAP,
 )  # fmt: skip
 from rmqctl.rocketmq.log.record import LogReader
+from rmqctl.rocketmq.log.stand_ins import is_stand_in
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of
 from rmqctl.rocketmq.repair.log_files import path_of
-from rmqctl.rocketmq.repair.placeholder import is_stand_in
 from rmqctl.rocketmq.repair.queue_references import place_of
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,

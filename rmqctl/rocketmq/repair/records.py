@@ -28,6 +28,7 @@ from rmqctl.rocketmq.findings.log import (
 )
 from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.record import CRC_SPAN, LogReader, record_name
+from rmqctl.rocketmq.log.stand_ins import is_stand_in
 from rmqctl.rocketmq.repair.damage import SOURCE, setting_of
 from rmqctl.rocketmq.repair.heal import (
     Mended,
@@ -39,7 +40,7 @@ from rmqctl.rocketmq.repair.heal import (
     with_store_time,
 )
 from rmqctl.rocketmq.repair.log_repair import BodyDamage, LogRepair, left
-from rmqctl.rocketmq.repair.placeholder import bodiless, is_stand_in, placeholder
+from rmqctl.rocketmq.repair.placeholder import bodiless, placeholder
 from rmqctl.rocketmq.repair.queue_references import (
     LIGHT_QUEUE,
     Place,

@@ -18,8 +18,8 @@ from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.measure import is_whole_record, whole_records
 from rmqctl.rocketmq.log.record import LogReader, physical_of, record_name
 from rmqctl.rocketmq.log.scan import Extent, scan
+from rmqctl.rocketmq.log.stand_ins import is_stand_in
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
-from rmqctl.rocketmq.repair.placeholder import is_stand_in
 from rmqctl.rocketmq.repair.queue_references import Place, place_of
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, StoreFile, StoreFiles
 from rmqctl.rocketmq.store.geometry import IndexGeometry, geometry_of

@@ -33,7 +33,7 @@ from rmqctl.rocketmq.log.record import (
     record_name,
 )
 from rmqctl.rocketmq.log.scan import Extent, scan
-from rmqctl.rocketmq.repair.placeholder import MARK, SHORT_MARK
+from rmqctl.rocketmq.log.stand_ins import stand_ins
 from rmqctl.rocketmq.store.files import StoreFile
 
 _INNER_NUM, _INNER_BASE = b"INNER_NUM", b"INNER_BASE"
@@ -139,12 +139,12 @@ class SalvageLedger:
                 text = text[:-PROPERTY_CRC_SIZE]
             if is_inner_batch(int.from_bytes(data[at + SYS_FLAG_AT : at + SYS_FLAG_AT + 4], "big")):
                 text, count = _of_batch(text)
-            digest = blake2b(data[at + MAGIC_AT : at + QUEUE_OFFSET_AT], digest_size=8)
-            digest.update(data[at + PHYSICAL_AT + 8 : at + head - _AFTER_HOSTS])
-            digest.update(b"%d %d " % (topic, body))
-            digest.update(text)
+            kept = data[at + MAGIC_AT : at + QUEUE_OFFSET_AT], data[at + PHYSICAL_AT + 8 : at + head - _AFTER_HOSTS]
+            digest = blake2b(b"".join((*kept, b"%d %d " % (topic, body), text)), digest_size=8)
             identities.append(int.from_bytes(digest.digest(), "little"))
-            counts.append(-count if MARK in text or SHORT_MARK + b"\1" in text else count)
+            counts.append(count)
+        for row in stand_ins(block).tolist():
+            counts[row] = -counts[row]
         return identities, counts
 
 

@@ -32,7 +32,16 @@ from rmqctl.rocketmq.engine.message import BLANK_ROOM
 from rmqctl.rocketmq.findings.log import LOG_TOPIC
 from rmqctl.rocketmq.findings.state import CONFIG_CONSUMER_OFFSET
 from rmqctl.rocketmq.log.commitlog import files_to_rename, log_file_at, misplaced_files
-from rmqctl.rocketmq.log.record import PHYSICAL_AT, LogReader, flags_of, head_offset, magic_of, variant_of
+from rmqctl.rocketmq.log.record import (
+    PHYSICAL_AT,
+    LogReader,
+    body_size_of,
+    flags_of,
+    head_offset,
+    head_size,
+    magic_of,
+    variant_of,
+)
 from rmqctl.rocketmq.repair.config import config_steps
 from rmqctl.rocketmq.repair.placeholder import Setting, placeholder
 from rmqctl.rocketmq.repair.queue_references import QueueReference
@@ -554,6 +563,12 @@ class Writer:
 
 
 def _with_sound_properties(data: bytearray) -> bytearray:
+    variant = variant_of(magic_of(data), flags_of(data))
+    assert variant is not None
+    topic = head_size(variant) + body_size_of(data, variant)
+    wide = 1 + (variant >> 2)
+    if not data.count(0, topic + wide + int.from_bytes(data[topic : topic + wide], "big") + 2):
+        return data
     fields, _ = decode_record(bytes(data))
     text = sound_text(fields["properties"])
     if text == fields["properties"]:

@@ -110,7 +110,7 @@ class Verification:
         self.log, self.missing = LogJoin(), MissingUnits()
         self.part: tuple[int, int] | None = None
         self.counts: Counter[str] = Counter()
-        self.files = self.records = self.messages = self.bytes = 0
+        self.files = self.records = self.messages = self.placeholders = self.bytes = 0
         self._chains: list[list[Finding]] | None = None
         self._places, self._destroyed = list[tuple[int, str]](), Destroyed()
         self._began = time.monotonic()
@@ -142,6 +142,7 @@ class Verification:
         return {
             "files": self.files,
             "messages": self.messages,
+            "placeholders": self.placeholders,
             "records": self.records,
             "bytes": self.bytes,
             "findings": {str(s): self.counts[str(s)] for s in Severity},
@@ -261,7 +262,7 @@ class Verification:
         """Return the context with what the scan has shown."""
         breaks = [f.physical_offset for f in across if f.kind in MISPLACING and f.physical_offset is not None]
         log, self.log, self.missing = partials.log, partials.log, partials.queues.missing
-        self.records, self.messages = log.records, log.messages
+        self.records, self.messages, self.placeholders = log.records, log.messages, log.placeholders
         lost = lost_ranges(self.store, context.log_files, file_size)
         return replace(
             context,

@@ -35,6 +35,7 @@ from rmqctl.rocketmq.log.block import Block, Ints, head_offsets
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, Texts
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.crc import body_crcs, property_crc_findings, reserved_findings
+from rmqctl.rocketmq.log.stand_ins import stand_ins
 from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
 from rmqctl.rocketmq.store.files import is_offset
 from rmqctl.rocketmq.verify.compression import Unflagged, compressing_topics, compression_findings, unflagged_bodies
@@ -61,12 +62,14 @@ class LogPartial:
         unflagged: zlib bodies that do not say so; compressing: topics with zlib bodies that do.
         whole: of the records those whose body has its CRC, where it was computed; at_home: of these, those that lie
             where they say, by the name of their file.
+        placeholders: of the messages those that stand for destroyed ones, and fillers.
     """
 
     records: int = 0
     whole: int = 0
     at_home: int = 0
     messages: int = 0
+    placeholders: int = 0
     bytes: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
     misplaced: list[int] = field(default_factory=list)
@@ -154,7 +157,9 @@ class LogChecker:
         partial.whole += int(np.count_nonzero(whole))
         if not is_misnamed:
             partial.at_home += int(np.count_nonzero(whole & (block["physical_offset"] == block.physical)))
-        partial.messages += int(messages_in(block).sum())
+        counts = messages_in(block)
+        partial.messages += int(counts.sum())
+        partial.placeholders += int(counts[stand_ins(block)].sum())
         partial.bytes += int(block.total_size.sum())
         partial.end = int(block.physical[-1] + block.total_size[-1])
         v2 = np.flatnonzero(block.variant & 4)
@@ -281,14 +286,14 @@ class LogJoin:
 
     Attributes:
         records, messages: in all splits; those of inner batches count one by one as messages.
-        whole, at_home: as of :class:`LogPartial`.
+        whole, at_home, placeholders: as of :class:`LogPartial`.
         end: physical offset after the last record; None without one.
         damaged: physical ranges that cannot be trusted, ascending, missing files among them.
         misplaced: as of :class:`LogPartial`.
     """
 
     def __init__(self) -> None:
-        self.records = self.messages = self.whole = self.at_home = 0
+        self.records = self.messages = self.whole = self.at_home = self.placeholders = 0
         self.end: int | None = None
         self.damaged: list[tuple[int, int]] = []
         self.misplaced: list[int] = []
@@ -338,6 +343,7 @@ class LogJoin:
         self.whole += partial.whole
         self.at_home += partial.at_home
         self.messages += partial.messages
+        self.placeholders += partial.placeholders
         self.misplaced += partial.misplaced
         self.end = self.end if partial.end is None else partial.end
         self._v2, self._v2_count = self._v2 or partial.v2, self._v2_count + partial.v2_count

@@ -14,18 +14,9 @@ from formats.rocketmq.properties import split_properties
 from formats.rocketmq.property_crc import SIZE
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.rocketmq.log.record import SMALLEST
+from rmqctl.rocketmq.log.stand_ins import MARK, SHORT_MARK, is_filler
 from rmqctl.rocketmq.repair.gaps import LARGEST_FILLER, bridge
-from rmqctl.rocketmq.repair.placeholder import (
-    MARK,
-    SHORT_MARK,
-    Setting,
-    blank,
-    bodiless,
-    filler,
-    is_filler,
-    placeholder,
-    tags_of,
-)
+from rmqctl.rocketmq.repair.placeholder import Setting, blank, bodiless, filler, placeholder, tags_of
 from rmqctl.rocketmq.repair.queue_references import QueueReference
 
 SETTING = Setting(1_700_000_000_000)

@@ -12,8 +12,8 @@ import pytest
 from fixtures import damage, golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.log.stand_ins import MARK
 from rmqctl.rocketmq.recovery.replay import recover
-from rmqctl.rocketmq.repair.placeholder import MARK
 from rmqctl.rocketmq.salvage.salvage import Salvaged, SalvageOptions, salvage
 from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store
