@@ -23,7 +23,7 @@ from rmqctl.parallel import note as note_read
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.jobs import tasks
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Key
-from rmqctl.rocketmq.dispatch.series import Bitmap, IndexSeries, QueueSeries, QueueSizes
+from rmqctl.rocketmq.dispatch.series import Bitmap, QueueSeries, QueueSizes
 from rmqctl.rocketmq.rebuild.build import (
     SPLIT_SIZE,
     Builder,
@@ -36,6 +36,7 @@ from rmqctl.rocketmq.rebuild.build import (
     note,
     queue_file_sizes,
 )
+from rmqctl.rocketmq.rebuild.expired_index import ExpiredIndex
 from rmqctl.rocketmq.store.files import QUEUES, QUEUES_EXT, StoreFiles
 from rmqctl.rocketmq.store.geometry import Geometry, IndexGeometry
 from rmqctl.rocketmq.tables.splits import log_splits
@@ -81,6 +82,7 @@ class _Work:
     root: Path
     buckets: int
     bitmap: Bitmap | None
+    expired: ExpiredIndex
 
     def dispatch(self, part: tuple[int, Split]) -> Iterator[pa.RecordBatch]:
         """Yield the units and entries of one split by the bucket they belong to."""
@@ -132,7 +134,7 @@ class _Work:
     def _index(self, root: Path, pieces: Iterator[Dispatched]) -> list[Any]:
         shape = IndexGeometry(self.geometry.index_slots, self.geometry.index_entries)
         files = IndexFilesWriter(root, shape)
-        series = IndexSeries(shape, counts_slots=self.job.rules.counts_slots, sink=files)
+        series = self.expired.series(shape, files, counts_slots=self.job.rules.counts_slots)
         for piece in pieces:
             if piece.index is not None:
                 series.add(piece.index)
@@ -158,6 +160,7 @@ def builder(spark: SparkSession) -> Builder:
         root: Path,
         *,
         bitmap: Bitmap | None = None,
+        expired: ExpiredIndex,
         **_: object,
     ) -> Built:
         """Dispatch the whole log of a store into files below ``root``, which executors must reach by this path.
@@ -165,7 +168,7 @@ def builder(spark: SparkSession) -> Builder:
         Processes and progress are Spark's own business.
         """
         root = root.resolve()
-        work = _Work(job, geometry, root, cores_of(spark) * _BUCKETS_PER_CORE, bitmap)
+        work = _Work(job, geometry, root, cores_of(spark) * _BUCKETS_PER_CORE, bitmap, expired)
         try:
             return _put_together(store, work, _run(spark, store, work))
         finally:

@@ -30,6 +30,16 @@ def test_files_are_those_of_the_local_engine(
     assert not list(there.glob(".build-*"))
 
 
+def test_index_files_go_on_after_expired_messages(rmqctl: Any, golden: Any, tmp_path: Path) -> None:
+    root = golden("5.5.0-clean")
+    min((root / "commitlog").iterdir()).unlink()
+    for name, more in (("here", ()), ("there", ("--engine", "spark"))):
+        made = rmqctl("rebuild", root, "--index", "--into", tmp_path / name, *more)
+        assert made.exit_code == 0, made.stderr
+    assert files(tmp_path / "here") == files(tmp_path / "there")
+    assert files(tmp_path / "here" / "index") == files(root / "index")
+
+
 def test_a_plan_is_the_local_one(rmqctl: Any, golden: Any) -> None:
     root = golden("5.3.3-clean")
     queue = next((root / "consumequeue" / "LabLog" / "0").iterdir())

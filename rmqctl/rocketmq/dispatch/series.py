@@ -289,6 +289,7 @@ class IndexSeries:
     Args:
         counts_slots: `DispatchRules.counts_slots`.
         head, slots: the last file that is there already, if entries go on in it.
+        is_closed: that file is full and stays as it is; the next one begins as one that follows it.
     """
 
     def __init__(
@@ -299,7 +300,9 @@ class IndexSeries:
         sink: IndexSink | None = None,
         head: IndexHead | None = None,
         slots: Slots | None = None,
+        is_closed: bool = False,
     ) -> None:
+        self._is_closed = is_closed
         self.geometry, self._counts_slots, self._sink = geometry, counts_slots, sink or NoIndexSink()
         self.heads = [head.copy()] if head else []
         self._slots = np.zeros(geometry.slots, np.int32) if slots is None else slots.astype(np.int32)
@@ -327,16 +330,17 @@ class IndexSeries:
 
     def finish(self) -> None:
         """Close the last file."""
-        if self.heads:
+        if self.heads and not self._is_closed:
             self._sink.close(self.heads[-1], self._slots)
 
     def _last(self) -> IndexHead:
         """Return the file that the next entry goes to: a new one if there is none, or the last is full."""
         if self.heads and not self.heads[-1].is_full(self.geometry):
             return self.heads[-1]
-        if self.heads:
+        if self.heads and not self._is_closed:
             self._sink.close(self.heads[-1], self._slots)
             self._slots.fill(0)
+        self._is_closed = False
         self.heads.append(self.heads[-1].successor() if self.heads else IndexHead())
         return self.heads[-1]
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from rmqctl.parallel import Ordered
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Key, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
-from rmqctl.rocketmq.dispatch.series import Bitmap, Entries, IndexSeries, QueueSeries, QueueSizes, Slots
+from rmqctl.rocketmq.dispatch.series import Bitmap, Entries, QueueSeries, QueueSizes, Slots
 from rmqctl.rocketmq.dispatch.units import Appended
 from rmqctl.rocketmq.index import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, resume_state, walk_file
+from rmqctl.rocketmq.rebuild.expired_index import ExpiredIndex
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, StoreFiles
 from rmqctl.rocketmq.store.geometry import SLOT_SIZE, Geometry, IndexGeometry
 from rmqctl.rocketmq.verify.splits import Split, splits_of
@@ -211,12 +212,13 @@ def build(
     processes: int = 1,
     bitmap: Bitmap | None = None,
     progress: Progress | None = None,
+    expired: ExpiredIndex,
 ) -> Built:
-    """Dispatch the whole log of a store into files below ``root``."""
+    """Dispatch the whole log of a store into files below ``root``; index files go on after what has ``expired``."""
     sizes, shape = queue_file_sizes(geometry), IndexGeometry(geometry.index_slots, geometry.index_entries)
     files, index = QueueFilesWriter(root, sizes), IndexFilesWriter(root, shape)
     queues = QueueSeries(QueueSizes(sizes[QUEUES], sizes[QUEUES_EXT]), files, bitmap=bitmap, fills_holes=True)
-    series = IndexSeries(shape, counts_slots=job.rules.counts_slots, sink=index)
+    series = expired.series(shape, index, counts_slots=job.rules.counts_slots)
     built = Built(root, queues)
     for found in _dispatched(store, job, processes, progress, files.flush_large):
         queues.apply(found)

@@ -16,10 +16,9 @@ import numpy.typing as npt
 
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.files.local import ByteSource, LocalFile
-from rmqctl.files.tree import Entry
 from rmqctl.rocketmq.dispatch.dispatched import Key
 from rmqctl.rocketmq.dispatch.units import UNIT_SIZE
-from rmqctl.rocketmq.index import NAME_DIGITS
+from rmqctl.rocketmq.index import index_entries
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import RocksUnit, sound_units
 from rmqctl.rocketmq.rebuild.build import Built, queue_path
@@ -327,14 +326,16 @@ class QueueComparison:
         return UNIT if kind == QUEUES else BATCH_UNIT if kind == BATCH_QUEUES else None
 
 
-def index_entries(store: StoreFiles) -> list[Entry]:
-    """Index files, ascending; files that are not named by 17 digits are left alone."""
-    return [e for e in store.index_files if not e.is_directory and e.name.isdigit() and len(e.name) == NAME_DIGITS]
+def index_changes(store: StoreFiles, built: Built, names: list[str], kept: int) -> Iterator[FileDifference]:
+    """Index files in the order of the log: those that are there by name, those that were built under ``names``.
 
-
-def index_changes(store: StoreFiles, built: Built, names: list[str]) -> Iterator[FileDifference]:
-    """Index files in the order of the log: those that are there by name, those that were built under ``names``."""
+    Args:
+        kept: so many of the first ones stay: their messages have expired.
+    """
     there = index_entries(store)
+    for entry in there[:kept]:
+        yield FileDifference(entry.path, Change.KEEP, "its messages have expired; the next file goes on after it")
+    there = there[kept:]
     for number, staged in enumerate(built.index_paths):
         if number >= len(there):
             yield FileDifference(f"index/{names[number]}", Change.CREATE, "the file is missing", staged)

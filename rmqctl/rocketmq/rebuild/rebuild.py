@@ -22,7 +22,7 @@ from rmqctl.release import Release
 from rmqctl.repair.edits import Create, Edit, Overwrite, Plan, Quarantine, Step, placed
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules, assumed_levels
-from rmqctl.rocketmq.index import HEADER_SIZE, IndexHead, files_are_written, is_written
+from rmqctl.rocketmq.index import HEADER_SIZE, IndexHead, files_are_written, index_entries, is_written
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, walk_file
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import UNIT
@@ -32,10 +32,10 @@ from rmqctl.rocketmq.rebuild.compare import (
     FileDifference,
     QueueComparison,
     index_changes,
-    index_entries,
     rocksdb_changes,
 )
 from rmqctl.rocketmq.rebuild.databases import MadeDatabase, message_database, open_old, queue_database, replacement
+from rmqctl.rocketmq.rebuild.expired_index import ExpiredIndex, expired_index
 from rmqctl.rocketmq.rebuild.unlogged import (
     Bitmaps,
     checkpoint_bytes,
@@ -222,17 +222,22 @@ class Rebuild:
     ) -> None:
         self.store, self.options, self.progress, self._builder = store, options, progress, builder
         self.geometry: Geometry = geometry_of(store)
+        self._shape = IndexGeometry(self.geometry.index_slots, self.geometry.index_entries)
         self.rules = DispatchRules.of(store, options.as_release)
         self.wanted = Wanted(options.queues or options.checkpoint, options.index, options.topics)
 
     def run(self, directory: Path) -> Rebuilt:
         """Build below ``directory``, which stands for the root of a store, and compare."""
         options, wanted = self.options, self.wanted
+        self.expired = ExpiredIndex(self.store.tree)
+        if options.index and files_are_written(self.store):
+            self.expired = expired_index(self.store, self._shape)
         built = self._builder(
             self.store, self.geometry, Job(self.rules, wanted), directory,
             processes=options.processes,
             bitmap=Bitmaps(self.store).find if self.rules.extension else None,
             progress=self.progress,
+            expired=self.expired,
         )  # fmt: skip
         found = Rebuilt(self.rules.release, built)
         if wanted.queues:
@@ -302,8 +307,11 @@ class Rebuild:
             if self.store.is_rocksdb:
                 yield from rocksdb_changes(self.store, found.built, begin, self.options.topics)
         if self.options.index and files_are_written(self.store):
-            there = [e.name for e in index_entries(self.store)]
-            yield from index_changes(self.store, found.built, index_names(found.built.index, there))
+            names = self._index_names(found.built)
+            yield from index_changes(self.store, found.built, names, len(self.expired.kept))
+
+    def _index_names(self, built: Built) -> list[str]:
+        return index_names(built.index, [e.name for e in index_entries(self.store)][len(self.expired.kept) :])
 
     def _add_checkpoint(self, found: Rebuilt, undispatched: list[int]) -> None:
         """Add a checkpoint that promises no more than what the queues will hold."""
@@ -314,14 +322,13 @@ class Rebuild:
             with LogReader(self.store.log_files) as log:
                 first = min(undispatched)
                 dispatched = first, max((log.store_timestamp(first) or 0) - 1, 0)
-        heads = built.index if self.options.index else _heads(self.store)
-        shape = IndexGeometry(self.geometry.index_slots, self.geometry.index_entries)
+        heads = [*self.expired.kept, *built.index] if self.options.index else _heads(self.store)
         found.checkpoint = checkpoint_bytes(
             self.store,
             self.rules.release,
             last=last,
             dispatched=dispatched,
-            indexed=indexed_until(heads, shape, all_flushed=self.options.index and self.store.has_abort),
+            indexed=indexed_until(heads, self._shape, all_flushed=self.options.index and self.store.has_abort),
             end=built.end,
         )
         old = _content(self.store, CHECKPOINT)
@@ -405,8 +412,7 @@ class Rebuild:
     def complete(self, found: Rebuilt) -> None:
         """Make the directory of :meth:`run` complete: index files named, files that are kept copied, checkpoint."""
         root = found.built.root
-        there = [e.name for e in self.store.index_files if not e.is_directory]
-        for path, name in zip(found.built.index_paths, index_names(found.built.index, there), strict=True):
+        for path, name in zip(found.built.index_paths, self._index_names(found.built), strict=True):
             path.rename(path.with_name(name))
         for change in found.changes:
             if change.change is Change.KEEP and isinstance(self.store.tree, LocalTree):
