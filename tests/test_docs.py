@@ -127,6 +127,18 @@ def test_examples_of_formats_are_what_the_readers_read() -> None:
     assert head.crc == crc32c(batch[21:])
 
 
+def test_nothing_is_said_on_two_pages() -> None:
+    """A sentence of some length, or a row of a table, stands once; but in the history, which says what was said."""
+    said = dict[str, set[str]]()
+    for page in (page for page in PAGES if "zh-CN" not in page.parts and page.name != "history.md"):
+        text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        for paragraph in re.split(r"\n\s*\n|(?<=\|)\n", text):
+            for sentence in re.split(r"(?<=[.:;]) ", " ".join(paragraph.split())):
+                said.setdefault(sentence, set()).add(page.name)
+    twice = {sentence: pages for sentence, pages in said.items() if len(sentence) > 60 and len(pages) > 1}
+    assert not twice, twice
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page: Path) -> None:
     links = _LINK.findall(page.read_text("utf-8"))

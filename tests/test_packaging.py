@@ -18,6 +18,7 @@ import pytest
 
 from commands import COMMANDS
 from docs import manual
+from fixtures import golden
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -183,6 +184,56 @@ def test_the_recipe_makes_a_debian_package(dist: dict[str, Path], tmp_path: Path
     assert [str(file.relative_to(installed)) for file in installed.rglob("*") if file.is_file()] == ["usr/bin/rmqctl"]
     assert os.access(installed / "usr" / "bin" / "rmqctl", os.X_OK)
     _works(*_nothing_but_python(), str(installed / "usr" / "bin" / "rmqctl"), cwd=tmp_path)
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(
+    os.geteuid() != 0 or None in map(shutil.which, ("buildah", "debootstrap")),
+    reason="making an image takes buildah, debootstrap and root",
+)
+def test_the_image_looks_at_a_store_that_is_mounted_read_only(dist: dict[str, Path], tmp_path: Path) -> None:
+    """On Debian's Python in the place of the image that the file names, which takes a registry."""
+    base, context = tmp_path / "base", tmp_path / "context"
+    packages = "--include=python3,python3-pip,ca-certificates"
+    _made(["debootstrap", "--variant=minbase", packages, "bookworm", str(base)])
+    for marker in base.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
+        marker.unlink()
+    for settings in filter(os.path.exists, ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")):
+        shutil.copy(settings, f"{base}{settings}")
+    (context / "dist").mkdir(parents=True)
+    shutil.copy(dist[".whl"], context / "dist")
+    shutil.copy(ROOT / "constraints.txt", context)
+    buildah = ["buildah", "--root", str(tmp_path / "store"), "--runroot", str(tmp_path / "run"), "--storage-driver=vfs"]
+    container = _made([*buildah, "from", "scratch"])
+    _made([*buildah, "add", "--quiet", container, str(base), "/"])
+    _made([*buildah, "commit", "--quiet", "--rm", container, "python"])
+    file = str(ROOT / "docs" / "Containerfile")
+    build = [*buildah, "bud", "--pull-never", "--isolation=chroot", "--build-arg=PYTHON=python", "--tag=rmqctl"]
+    _made([*build, f"--file={file}", str(context)])
+    image = json.loads(_made([*buildah, "inspect", "--type=image", "rmqctl"]))["OCIv1"]["config"]
+    assert (image["User"], image["Entrypoint"]) == ("rmqctl", ["rmqctl"])
+    broken = tmp_path / "broken"
+    shutil.copytree(golden.pristine("5.3.3-crash"), broken)
+    with (broken / "commitlog" / "00000000000000393216").open("r+b") as log:
+        log.seek(8762)
+        log.write(b"9")
+    before = {path: path.stat().st_mtime_ns for path in broken.rglob("*")}
+    container = _made([*buildah, "from", "--pull-never", "rmqctl"])
+    run = [*buildah, "run", "--isolation=chroot", "--volume", f"{broken}:/data:ro", container, "--", "rmqctl"]
+    for command, said in (("verify", "log.body-crc"), ("repair", "heal the record at 401884")):
+        looked = subprocess.run([*run, command, "/data"], capture_output=True, text=True, check=False)
+        assert looked.returncode == 1, looked.stderr
+        assert said in looked.stdout
+    refused = subprocess.run([*run, "repair", "/data", "--apply", "--yes"], capture_output=True, text=True, check=False)
+    assert refused.returncode >= 10, refused.stdout
+    assert "Traceback" not in refused.stderr
+    assert {path: path.stat().st_mtime_ns for path in broken.rglob("*")} == before
+
+
+def _made(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout.strip()
 
 
 def _works(*run: str, cwd: Path) -> None:
