@@ -44,8 +44,10 @@ from rmqctl.kafka.repair.survey import (
     Range,
     Survey,
     a_bit_off,
+    has_epoch,
     header_of,
     is_in_sequence,
+    may_go_on,
     segment_of,
 )
 from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
@@ -204,7 +206,8 @@ class Healer:
             return False
         at = int(np.searchsorted(np.maximum.accumulate(found.columns["last_offset"]), stated.base_offset))
         if at == len(found):  # or it went on with just this one, if all that came there is gone
-            return misses and at > 0 and found.batch(at - 1).last_offset + 1 == stated.base_offset
+            is_next = at > 0 and found.batch(at - 1).last_offset + 1 == stated.base_offset
+            return misses and is_next and may_go_on(found, raw)
         beside = found.batch(at)
         if beside.base_offset == stated.base_offset and beside.size == stated.size:
             return found.bytes_of(beside) == raw
@@ -319,6 +322,8 @@ class Healer:
             return low if proof else None, f"the batch before it and {proof} leave room for nothing else"
         goes_on = damage.stated is None or _is_in_time(before, damage.stated, after)
         near = a_bit_off(stated, low, high) if stated is not None and not lacks and goes_on else []
+        if len(near) > 1 and damage.stated is not None:
+            near = [one for one in near if has_epoch(replace(damage.stated, base_offset=one), self.epochs)]
         found = near[0] if len(near) == 1 else None
         return found, f"of the offsets {low} to {high}, for which there is room, only this is one bit from {stated}"
 

@@ -25,7 +25,7 @@ from rmqctl.kafka.engine.batch import Ending
 from rmqctl.kafka.findings.log import BATCH_CUT, BATCH_OFFSET_GAP, SEGMENT_EMPTIED, SEGMENT_MISSING
 from rmqctl.kafka.log.block import INT_MAX
 from rmqctl.kafka.repair.bridge import bridge, empty_batch, metadata_batch
-from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey
+from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey, a_bit_off
 from rmqctl.kafka.repair.transactions import Endings, with_markers
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step, changes
 
@@ -257,11 +257,21 @@ class LogMender:
         file = self.survey.files[lost.segment].name
         if file in self.believed and lost.parts and all(part.frame_ok for part in lost.parts):
             return [_left_whole(part, file) for part in lost.parts]
+        if lost.parts and all(self._is_emptied(part, lost) for part in lost.parts):
+            return [_left_whole(part, file) for part in lost.parts]
         if not self.kept:
             return []
         raw, offsets = self.survey.raw(lost.segment, lost.begin, lost.end), range(lost.first, lost.first + lost.count)
         is_there = any(data in raw or int.from_bytes(data[:LENGTH_AT], "big") in offsets for data in self.kept)
         return [_left_around(lost, file)] if is_there else []
+
+    def _is_emptied(self, part: Damage, lost: Range) -> bool:
+        """Whether it is a batch that compaction has emptied, and left for its producer, but for a bit of its offset."""
+        batch = part.stated
+        if batch is None or not part.frame_ok or batch.records_count or batch.producer_id < 0 or lost.is_tail:
+            return False
+        high = lost.beyond - 1 - (batch.last_offset - batch.base_offset)
+        return self.survey.twin_of(batch) is None and bool(a_bit_off(batch.base_offset, lost.first, high))
 
     def _in_order(self, findings: Iterable[Finding]) -> Iterator[Range | Finding]:
         """Destroyed ranges, and findings on segments that are gone or empty, as they follow in the log."""

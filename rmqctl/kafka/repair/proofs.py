@@ -40,7 +40,15 @@ from rmqctl.kafka.repair.columns import Columns
 from rmqctl.kafka.repair.heal import messages_near, stored_epochs
 from rmqctl.kafka.repair.names import are_exchanged, batches_of, is_held, is_told
 from rmqctl.kafka.repair.sides import Home, Side, identity_of, is_log
-from rmqctl.kafka.repair.survey import LEAST_BESIDE, a_bit_off, is_borne_out, is_in_sequence, longest_ascent
+from rmqctl.kafka.repair.survey import (
+    LEAST_BESIDE,
+    a_bit_off,
+    is_borne_out,
+    is_in_sequence,
+    longest_ascent,
+    may_go_on,
+    segment_of,
+)
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.repair.books import WholeRecord
@@ -227,7 +235,9 @@ class Proofs:
         is_denied = is_whole and (self._is_denied(*place) or self._is_told(record, was_offset, place))
         if is_denied or (is_whole and self._is_missed(record, was_offset, is_bit=is_bit)):
             return False
-        if not is_bit and (not self._fills(record) or (is_whole and self._is_copied(old, place))):
+        if not is_bit and (
+            not self._fits_in(record, place, is_whole=is_whole) or (is_whole and self._is_copied(old, place))
+        ):
             return False
         return epoch == was_epoch or self._epoch_fits(record, epoch, None)
 
@@ -330,7 +340,9 @@ class Proofs:
                 continue
             columns, row = home.columns, home.columns.search("base_offset", last, "right")
             if row == len(home):
-                if not (is_own or is_framed) and row and columns.value("last_offset", row - 1) + 1 == offset:
+                is_next = row > 0 and columns.value("last_offset", row - 1) + 1 == offset
+                log = segment_of(partition, offset) if is_next and not (is_own or is_framed) else None
+                if log is not None and may_go_on(log, self.after.bytes_at(record.file, record.position, record.size)):
                     return True  # it went on with just this one
                 continue
             low = columns.value("last_offset", row - 1) + 1 if row else partition.logs[0].base
@@ -365,6 +377,21 @@ class Proofs:
         if there:
             return all(home.follows[number - 1] for number in there)
         return all(self._leads_back(home, row, step, record.queue) for step in (-1, 1))
+
+    def _fits_in(self, record: WholeRecord, place: tuple[str, int], *, is_whole: bool) -> bool:
+        """Whether a batch fills what is missing, or has lost its first bytes and leads to one that was there.
+
+        Those were taken out with others in front of them: where it would have begun another batch ends.
+        """
+        if self._fills(record):
+            return True
+        home, (_, after), (file, begin) = self.after.home(record.queue), self._around(record), place
+        if is_whole or after is None or not home.follows[after - 1]:
+            return False
+        found = self.before.batches(file)
+        ends = found["position"] + found["size"]
+        is_cut = begin < 0 or bool(((ends > begin) & (ends <= begin + CRC_AT)).any())
+        return is_cut and self._was_at_home(home, range(after, after + 1), record.queue)
 
     def _leads_back(self, home: Home, row: int, step: int, directory: str) -> bool:
         """Whether batches with records go on from a row, without a byte between them, to one that was there.

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from formats.kafka.checkpoint import LeaderEpoch
-from formats.kafka.record_batch import Attributes, header_plan
+from formats.kafka.record_batch import MAGIC_AT, Attributes, header_plan
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.kafka.directory.directory import LogFile, Partition, Segment
 from rmqctl.kafka.findings.log import (
@@ -251,7 +251,7 @@ class Survey:
         rows = sorted({*rows, *self._brought(others)})
         placed = {damage: damage.stated for damage in self.damages if damage.frame_ok}
         doubted = [(damage, one) for damage, one in placed.items() if one is not None and one.magic >= 2]
-        copies = [d for d, one in doubted if not _has_epoch(one, epochs) and self._is_copied(one, others)]
+        copies = [d for d, one in doubted if not has_epoch(one, epochs) and self._is_copied(one, others)]
         for batch in [*self.batches(np.array(rows, np.int64)), *(d.stated for d in copies if d.stated is not None)]:
             text = f"the batch of {batch.base_offset} to {batch.last_offset} is a copy of another partition's"
             place = batch.segment, batch.position, batch.end
@@ -272,7 +272,7 @@ class Survey:
         fits = goes_on | np.append(False, goes_on[:-1]) | ((position == 0) & (base == starts[own]))
         fits |= (position + size == ends[own]) & (last + 1 == np.append(starts, -1)[own + 1])
         rows = np.flatnonzero(~fits & (self.columns["magic"] >= 2)).tolist()
-        return [row for row in rows if not _has_epoch(self.batch(row), epochs)]
+        return [row for row in rows if not has_epoch(self.batch(row), epochs)]
 
     def _brought(self, others: Sequence[Partition]) -> Iterator[int]:
         """Rows of batches that came with bytes of another partition, cut off before them or after them.
@@ -313,7 +313,7 @@ class Survey:
         if segment.offset_index is None:
             return False
         position, base, last = (self.columns[name][first:beyond] for name in ("position", "base_offset", "last_offset"))
-        positions, leads = _entries_leading(segment.offset_index, segment.base, position, base, last)
+        positions, _, leads = _entries_leading(segment.offset_index, segment.base, position, base, last)
         inside = (positions >= position[0]) & (positions <= position[-1])
         return bool(inside.any() and leads[inside].all())
 
@@ -534,7 +534,7 @@ class Survey:
         return next((found for row in rows.tolist() if self.bytes_of(found := self.batch(row)) == wanted), None)
 
 
-def _has_epoch(batch: Batch, epochs: Sequence[LeaderEpoch]) -> bool:
+def has_epoch(batch: Batch, epochs: Sequence[LeaderEpoch]) -> bool:
     """Whether a checkpoint has the leader epoch of a batch at its offset, or none."""
     known = [entry.epoch for entry in epochs if entry.start_offset <= batch.base_offset]
     return not known or known[-1] == batch.epoch
@@ -590,7 +590,8 @@ def header_of(segment: int, headers: Headers, row: int) -> Batch:
 def is_borne_out(index: LogFile | None, base: int, columns: Columns, besides: int | None = None) -> bool | None:
     """Whether most entries of an offset index lead to batches that have their offsets.
 
-    None where few do, as where bytes were put in, or it has fewer than two: one may be damaged itself.
+    None where few do, or most would if all batches lay so many bytes elsewhere, as where bytes were put in or taken
+    out, or it has fewer than two: one may be damaged itself.
 
     Args:
         base: of the segment.
@@ -599,14 +600,31 @@ def is_borne_out(index: LogFile | None, base: int, columns: Columns, besides: in
     """
     if index is None or not len(columns):
         return None
-    names = ("position", "base_offset", "last_offset")
-    positions, leads = _entries_leading(index, base, *(columns[name] for name in names))
-    leads = leads[positions != besides]
+    batches = [columns[name] for name in ("position", "base_offset", "last_offset")]
+    positions, offsets, leads = _entries_leading(index, base, *batches)
+    counts = positions != besides
+    leads = leads[counts]
     if not len(leads):
         return None
     if 2 * leads.sum() >= len(leads):
         return True
-    return None if leads.any() or len(leads) < 2 else False
+    is_known = len(leads) > 1 and not leads.any() and not _are_moved(positions[counts], offsets[counts], *batches)
+    return False if is_known else None
+
+
+def _are_moved(positions: Ints, offsets: Ints, position: Ints, first: Ints, last: Ints) -> bool:
+    """Whether the batches with the offsets of most index entries all lie as many bytes from where those lead.
+
+    Args:
+        positions, offsets: of the entries.
+        position, first, last: positions of the batches, and their offsets; at least one.
+    """
+    ordered = np.argsort(first, kind="stable")
+    at = np.searchsorted(first[ordered], offsets, "right") - 1
+    rows = ordered[np.maximum(at, 0)]
+    _, agreed = np.unique((position[rows] - positions)[(at >= 0) & (offsets <= last[rows])], return_counts=True)
+    most = int(agreed.max(initial=0))
+    return most > 1 and 2 * most >= len(offsets)
 
 
 def is_timed(segment: Segment, columns: Columns) -> bool | None:
@@ -626,8 +644,8 @@ def is_timed(segment: Segment, columns: Columns) -> bool | None:
     return 2 * matched > len(entries) if entries else None
 
 
-def _entries_leading(index: LogFile, base: int, position: Ints, first: Ints, last: Ints) -> tuple[Ints, Flags]:
-    """Return the positions of the entries of an offset index, and whether each leads to a batch that has its offset.
+def _entries_leading(index: LogFile, base: int, position: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Flags]:
+    """Return positions and offsets of the entries of an offset index, and whether each leads to a batch that has its.
 
     Args:
         base: of the segment.
@@ -638,7 +656,7 @@ def _entries_leading(index: LogFile, base: int, position: Ints, first: Ints, las
     positions, offsets = found.positions, found.offsets(base)
     at = np.minimum(np.searchsorted(position, positions), len(position) - 1)
     leads: Flags = (position[at] == positions) & (first[at] <= offsets) & (offsets <= last[at])
-    return positions, leads
+    return positions, offsets, leads
 
 
 def is_in_sequence(data: bytes, columns: Columns, before: int, after: int) -> bool:
@@ -666,6 +684,23 @@ def is_in_sequence(data: bytes, columns: Columns, before: int, after: int) -> bo
     steps = [first - columns.value("last_sequence", row) for row in low]
     steps += [columns.value("base_sequence", row) - last for row in high]
     return all(0 < step & INT_MAX < 1 << 30 for step in steps)  # they wrap
+
+
+def may_go_on(log: Survey, data: bytes) -> bool:
+    """Whether a log may go on with a batch after its last one, whose offsets are before it.
+
+    Not by an older leader epoch, by times of another clock, or by an earlier time where all times of its last segment
+    ascend. Those of markers are a broker's.
+    """
+    head, columns = header_plan().unpack_from(data)[0], log.columns
+    if data[MAGIC_AT] < 2 or not len(log) or columns.value("magic", len(log) - 1) < 2:
+        return True
+    clock = head["attributes"] ^ columns.value("attributes", len(log) - 1)
+    if clock & Attributes.LOG_APPEND_TIME or head["partition_leader_epoch"] < columns["partition_leader_epoch"].max():
+        return False
+    times = columns["max_timestamp"][columns["attributes"] & int(Attributes.CONTROL) == 0]
+    is_ordered = len(times) > 1 and bool((times[1:] >= times[:-1]).all())
+    return not is_ordered or bool(head["attributes"] & Attributes.CONTROL) or head["max_timestamp"] >= int(times[-1])
 
 
 def a_bit_off(number: int, low: int, high: int) -> list[int]:
