@@ -8,6 +8,7 @@ damaged so that it does.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -106,7 +107,7 @@ class _Order:
         others = np.setdiff1d(np.arange(len(self.base)), chain)
         others = others[np.argsort(self.base[others], kind="stable")]
         at, taken = self._hole(others, chain)
-        found, beyond = list[int](), np.append(self.base[chain], -1)
+        found, lonely, beyond = list[int](), dict[int, int](), np.append(self.base[chain], -1)
         lasts, epochs = np.append(self.bases[0] - 1, self.last[chain]), np.append(-1, self.epoch[chain])
         following = np.append(self.epoch[chain], np.iinfo(np.int64).max)
         fits = ~taken & (self.base[others] >= self.bases[0]) & ~self._contradicted(chain, others[taken])[others]
@@ -130,7 +131,23 @@ class _Order:
             sources = {int(self.segment[row]) for row in kept}
             kept += [row for row in alone if self.segment[row] in sources and self._is_away(row)]
             found += sorted(kept, key=lambda row: int(self.base[row]))
-        return found
+            lonely |= {row: hole for row in alone if row not in kept}
+        return sorted([*found, *self._crossed(chain, lonely)], key=lambda row: int(self.base[row]))
+
+    def _crossed(self, chain: Ints, lonely: dict[int, int]) -> list[int]:
+        """Return batches that lie where the offsets of others are missing which lie where theirs are.
+
+        Nothing of that is so where their base offsets are damaged. In a compacted log offsets are missing anywhere.
+
+        Args:
+            lonely: rows of batches with the holes of their offsets.
+        """
+        if self.compacted:
+            return []
+        places = list(zip(self.segment[chain].tolist(), self.position[chain].tolist(), strict=True))
+        ways = {row: (bisect_left(places, (self.segment[row], self.position[row])), lonely[row]) for row in lonely}
+        taken = set(ways.values())
+        return [row for row, (lies, belongs) in ways.items() if lies != belongs and (belongs, lies) in taken]
 
     def _is_room(self, chain: Ints, at: Ints, rows: Ints) -> Flags:
         """Whether bytes are between the batches of a chain where others belong, or these touch one of them.
@@ -335,7 +352,10 @@ class _Order:
         return _Piece(int(self.segment[row]), begin, begin + int(self.size[row]), row)
 
     def _index(self, out: Sequence[_Piece], row: int, place: dict[int, int], kept: Ints) -> int:
-        """Return where in a segment a batch goes: after the one before it, or before the one that it touches."""
+        """Return where in a segment a batch goes: after the one before it, or before the one that it touches.
+
+        Where another one lay between bytes that are none, and offsets are missing on both sides, it goes there.
+        """
         where = {piece.row: n for n, piece in enumerate(out) if piece.row >= 0}
         at = place[row]
         before = int(kept[at - 1]) if at else -1
@@ -343,7 +363,9 @@ class _Order:
         follows = before >= 0 and self.last[before] + 1 == self.base[row]
         if after in where and not follows and self.last[row] + 1 == self.base[after]:
             return where[after]
-        return where[before] + 1 if before in where else 0
+        index = where[before] + 1 if before in where else 0
+        lay_between = [piece.row < 0 for piece in out[index : index + 2]] == [True, True]
+        return index + 1 if lay_between and not follows else index
 
     def _written(self, number: int, pieces: Sequence[_Piece]) -> Iterator[Edit]:
         """Yield the edits that give a segment these bytes: those that differ, or a file made again where bytes move."""
