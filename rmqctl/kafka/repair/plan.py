@@ -16,11 +16,11 @@ from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.directory_files import ZERO_ID, parse_meta_properties
 from rmqctl.errors import Refused
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, Partition
+from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, LogFile, Partition
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, DirectoryState, FileKind, meaning_of
 from rmqctl.kafka.engine.batch import Ending, end_marker
 from rmqctl.kafka.engine.cluster_files import Cluster, ClusterTopic, cluster_records, features_of
-from rmqctl.kafka.findings.derived import TXN_INDEX_ABSENT
+from rmqctl.kafka.findings.derived import TXN_INDEX_ABSENT, TXN_INDEX_ENTRY
 from rmqctl.kafka.findings.directory import (
     CHECKPOINT_BEYOND_END,
     DIRECTORY_LOST,
@@ -56,6 +56,7 @@ from rmqctl.kafka.repair.overlaid import changed_by, cuts_of, edits_of, overlaid
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
 from rmqctl.kafka.repair.transactions import (
     Endings,
+    aborted_in,
     coordinator_says,
     doubtful_indexes,
     hole_steps,
@@ -68,7 +69,7 @@ from rmqctl.kafka.verify.driver import PartitionChecked, Verification, VerifyOpt
 from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.release import Release
 from rmqctl.repair.books import Books
-from rmqctl.repair.edits import Cut, Plan, Quarantine, Step
+from rmqctl.repair.edits import Create, Cut, Plan, Quarantine, Step
 from rmqctl.repair.planning import RESULT, Advance, Planner, PlanOptions, Repair, check_is_here
 from rmqctl.text import number_of
 
@@ -415,7 +416,8 @@ class _Planner(Planner[LogDirectory]):
     def _ends_kept(self, findings: Sequence[Finding]) -> Iterator[Step]:
         """Carry logs that lost their end on to the offset that they had reached, so that none is given twice.
 
-        The other replicas of a partition have the records, so this is only for those that have none.
+        The other replicas of a partition have the records, so this is only for those that have none. Where a segment
+        that began at the end is gone, or the last one cannot take more, they go into one that begins there.
         """
         for label in sorted({f"{f.topic}-{f.partition}" for f in findings if f.kind is CHECKPOINT_BEYOND_END}):
             replicas = self.replicas
@@ -440,7 +442,7 @@ class _Planner(Planner[LogDirectory]):
                     what = f"end the log at offset {reached}: {number_of(restored, 'offset')} from {', '.join(names)}"
                     what += "" if restored == reached - end else ", empty batches for the others"
                 why = "the checkpoints say that it had come so far; no offset is to be given to a second record"
-                marked = 0
+                marked, name = 0, self._taking(log, file, end)
                 if not (restored or compacted):
                     whole = self._with_gone(log)
                     doubtful = doubtful_indexes(whole, survey, self.known)
@@ -448,17 +450,24 @@ class _Planner(Planner[LogDirectory]):
                     why += text
                     if ended is not None:
                         made, marked = ended, len(markers)
-                        self._aborts |= {f"{file.name[:-4]}.txnindex" for one in markers.values() if not one.commit}
+                        self._aborts |= {f"{name[:-4]}.txnindex" for one in markers.values() if not one.commit}
                 size = min((one.begin for one in room), default=file.size)  # zeros follow that were never written
-                edits = (*([Cut(file.name, file.size, size)] if room else []), *appended(file.name, size, made))
+                added = appended(name, size, made) if name == file.name else [Create(name, made)]
+                edits = (*([Cut(file.name, file.size, size)] if room else []), *added)
                 cuts = [n for n, step in enumerate(self.steps) if any(cuts_of(log, step.edits))]
                 counted = sum(self.steps[n].loses for n in cuts)
                 lost = max(reached - end, counted) - restored - marked
-                step = Step(CHECKPOINT_BEYOND_END.id, file.name, what, why, edits, max(lost - counted, 0))
+                step = Step(CHECKPOINT_BEYOND_END.id, name, what, why, edits, max(lost - counted, 0))
                 if self.wants(step):  # what comes back here is not given up by the step that cut it off
                     for n in cuts:
                         self.steps[n] = replace(self.steps[n], loses=min(self.steps[n].loses, lost))
                 yield step
+
+    def _taking(self, log: PartitionLog, file: LogFile, end: int) -> str:
+        """Return the name of the log that takes what comes after the end: the last one, or one that begins there."""
+        is_gone = any(segment.base == end and segment.log is None for segment in self._on_disk(log).segments)
+        is_full = file.name in self.cautions.believed
+        return f"{log.partition.directory}/{end:020d}.log" if end > file.base and (is_gone or is_full) else file.name
 
     def _with_gone(self, log: PartitionLog) -> Partition:
         """Return a partition with what was left of later segments whose logs are gone."""
@@ -557,21 +566,28 @@ class _Planner(Planner[LogDirectory]):
         yield Step(ABORT, file.name, what, why, tuple(appended(file.name, file.size, batch)))
 
     def _hanging(self) -> Iterator[Step]:
-        """Transactions that are open where something was destroyed: their markers may be among it."""
-        replicas = self.replicas
+        """Transactions that are open where something was destroyed: their markers were among it, or may have been."""
+        replicas, indexed = self.replicas, {f.file.partition("/")[0] for f in self.known if f.kind is TXN_INDEX_ENTRY}
         for log in replicas.served:
-            beyond = self._mended.get(log.partition.directory, -1)
-            if beyond < 0:
+            name = log.partition.directory
+            beyond = self._mended.get(name, -1)
+            if beyond < 0 and name not in indexed:
                 continue
             made = build(log, INTERVAL, at_end=False)
-            for producer, first in sorted(item for item in made.replay.open.items() if item[1] < beyond):
-                label, transaction = log.partition.label, transaction_name(log.partition.directory, producer, first)
+            ended = dict[tuple[int, int], int]()
+            if name in indexed:
+                ended = {who: at for at, who in aborted_in(self._on_disk(log), frozenset()) if at >= made.end_offset}
+            for producer, first in sorted(made.replay.open.items()):
+                at = ended.get((producer, first), -1)
+                if first >= beyond and at < 0:
+                    continue
+                where = "may be among what was destroyed" if at < 0 else f"was at {at}, after the end of the log"
                 yield Step(
                     ABORT,
-                    f"{log.partition.directory}/",
-                    f"left as it is: the transaction of {transaction} has no end",
-                    "its marker may be among what was destroyed; readers of committed records wait there until the "
-                    f"coordinator ends it; --abort-transaction {label}:{producer} does so now",
+                    f"{name}/",
+                    f"left as it is: the transaction of {transaction_name(name, producer, first)} has no end",
+                    f"its marker {where}; readers of committed records wait there until the "
+                    f"coordinator ends it; --abort-transaction {log.partition.label}:{producer} does so now",
                 )
 
 

@@ -74,7 +74,7 @@ class Endings:
     def __post_init__(self) -> None:
         partition = self.survey.partition
         self._snapshots = list(_snapshots(partition))
-        self._aborted = dict(_aborted(partition, self.doubtful))
+        self._aborted = dict(aborted_in(partition, self.doubtful))
         if self._snapshots and self.survey.files and self._snapshots[0][0] == self.survey.files[0].base:
             self.replay.load(self._snapshots[0][1].values())
 
@@ -407,8 +407,8 @@ def _snapshots(partition: Partition) -> Iterator[tuple[int, dict[int, dict[str, 
             yield file.base, {row["producer_id"]: row for row in found.rows()}
 
 
-def _aborted(partition: Partition, doubtful: frozenset[str]) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Aborted transactions of the sound transaction indexes: offset of the marker; producer and first offset."""
+def aborted_in(partition: Partition, doubtful: frozenset[str]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield the aborted transactions of the sound transaction indexes: offset of the marker; producer, first offset."""
     for segment in partition.segments:
         file = segment.txn_index
         if file is None or file.name in doubtful:
