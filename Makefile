@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 JAVA   := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 HAS_JAVA := $(shell "$(JAVA)" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' && echo yes)
 EXTRAS := dev,docs,report,watch,tui,s3,rocksdb,sql,delta,iceberg,spark$(if $(HAS_JAVA),,$(comma)spark-java)
-# Which cases `make slow` runs: every one, or every Nth of each test.
+# Which cases `make slow` runs: every one, or every Nth of each test; N+K: from the Kth on.
 EVERY  ?= 1
 # The first Python that is new enough; say `make PYTHON=/path/to/python3` to choose.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -28,7 +28,7 @@ test: $(STAMP) ## run the tests
 quick: $(STAMP) ## run a sample of the tests: of each the first and every 50th case
 	$(BIN)/pytest -q -n auto --every 50
 
-slow: $(STAMP) ## run the tests that take more than a few seconds; `make slow EVERY=20`: a sample of the long tables
+slow: $(STAMP) ## run the tests that take more than a few seconds; `make slow EVERY=20+K`: a sample of the long tables
 	$(BIN)/pytest -q -n auto --every $(EVERY) -m "slow and not interop and not spark" || [ $$? -eq 5 ]
 
 pythons: ## run the tests on each Python from 3.11 to 3.14 that is here

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,22 +32,33 @@ settings.load_profile("rmqctl")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected output of transcripts")
-    parser.addoption("--every", type=int, default=1, metavar="N", help="only every Nth case of each test")
+    parser.addoption(
+        "--every", type=sample, default=(1, 0), metavar="N[+K]", help="only every Nth case of each test, from the Kth"
+    )
 
 
+def sample(text: str) -> tuple[int, int]:
+    """Read ``N`` or ``N+K``: every Nth case, and the number of the first, which is 0 where none is given."""
+    every, _, first = text.partition("+")
+    if int(every) < 1:
+        raise ValueError(text)
+    return int(every), int(first or 0)
+
+
+@pytest.hookimpl(trylast=True)  # of what -k and -m leave: else a test whose first case is a fast one gives no slow one
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out all but every Nth case of a parametrized test: a sample of tables with hundreds of rows."""
-    every = config.getoption("--every")
-    seen: Counter[str] = Counter()
-    left: list[pytest.Item] = []
-    for item in items if every > 1 else ():
-        name = item.nodeid.partition("[")[0]
-        if seen[name] % every:
-            left.append(item)
-        seen[name] += 1
-    if left:
+    """Leave out all but every Nth case of a parametrized test: a sample of tables with hundreds of rows.
+
+    N samples from N numbers in a row have every case; a test of less than N cases gives one to each.
+    """
+    every, first = config.getoption("--every")
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {item for some in cases.values() for item in some[first % min(every, len(some)) :: every]}
+    if left := [item for item in items if item not in kept]:
         config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+        items[:] = [item for item in items if item in kept]
 
 
 def pytest_sessionfinish() -> None:
