@@ -26,9 +26,14 @@ A4 = {"width": 718, "height": 1000}
 """What is between the margins, in the pixels of a style sheet."""
 
 
+_PATIENCE = 300_000
+"""Milliseconds for what comes after a click, however busy the machine is."""
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    playwright.expect.set_options(timeout=_PATIENCE)
     with playwright.sync_playwright() as started:
         made = started.chromium.launch(executable_path=_CHROMIUM, args=arguments)
         yield made
@@ -48,6 +53,7 @@ class Seen:
         file = directory / "page.html"
         file.write_text(html, "utf-8")
         self.page = browser.new_context(viewport=DESK, **context).new_page()
+        self.page.set_default_timeout(_PATIENCE)
         self.wrong = list[str]()
         self.page.on(
             "request", lambda request: self.wrong.append(request.url) if "page.html" not in request.url else None
@@ -87,7 +93,7 @@ class Seen:
         for stretch in stretches:
             begin, end = (f"{stretch[name]:,}" for name in ("begin", "end"))
             caption = one.locator("caption", has_text=f"Bytes {begin} to {end} of {stretch['file']}")
-            assert caption.is_visible()
+            playwright.expect(caption).to_be_visible()
             assert (stretch["file"], stretch["begin"]) == (finding["file"], finding["offset"])
             assert stretch["end"] == finding["offset"] + max(finding["size"], stretch["end"] - stretch["begin"])
 
@@ -131,9 +137,8 @@ def test_a_dot_of_the_picture_leads_to_its_finding(name: str, browser: Any, docu
     for target, number in targets.items():
         dots.nth(number).click(force=True)
         opened = seen.page.locator(str(target))
-        assert opened.is_visible()
-        assert opened.get_attribute("open") is not None
-        assert opened.locator("summary").evaluate("one => one === document.activeElement")
+        playwright.expect(opened).to_have_attribute("open", "")
+        playwright.expect(opened.locator("summary")).to_be_focused()
     seen.close()
 
 
@@ -169,12 +174,13 @@ def test_keys_alone_do_all_of_it(name: str, browser: Any, document: Any, tmp_pat
     target = str(dot.get_attribute("href"))
     dot.focus()
     keyboard.press("Enter")
-    assert tab.locator(target).get_attribute("open") is not None
-    keyboard.press("Enter")  # the summary has the focus now
-    assert tab.locator(target).get_attribute("open") is None
+    playwright.expect(tab.locator(target)).to_have_attribute("open", "")
+    playwright.expect(tab.locator(target).locator("summary")).to_be_focused()
+    keyboard.press("Enter")
+    playwright.expect(tab.locator(target)).not_to_have_attribute("open", "")
     tab.get_by_role("searchbox").first.focus()
     keyboard.type("no finding says this")
-    assert tab.locator("output").first.inner_text() == "0 shown"
+    playwright.expect(tab.locator("output").first).to_have_text("0 shown")
     seen.close()
 
 
@@ -200,7 +206,7 @@ def test_several_stores_have_no_serious_fault(browser: Any, tmp_path: Path) -> N
     seen = Seen(browser, page(several), tmp_path)
     assert seen.faults() == []
     seen.page.get_by_role("link", name=str(root)).click()
-    assert seen.page.locator("#s0-name").is_visible()
+    playwright.expect(seen.page.locator("#s0-name")).to_be_in_viewport()
     seen.close()
 
 
