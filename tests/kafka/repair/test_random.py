@@ -21,7 +21,14 @@ PARTITIONS = [
 ]
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 300))])
+FOUND = [7, 158, 174, 216]
+"""Damage that repairs gave batches up for, or left, once."""
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [*range(4), *(pytest.param(n, marks=() if n in FOUND else pytest.mark.slow) for n in range(4, 300))],
+)
 def test_random_damage(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)
     name, directory = PARTITIONS[seed % len(PARTITIONS)]
