@@ -30,9 +30,10 @@ from formats.kafka.record_batch import (
     Attributes,
     header_plan,
 )
-from rmqctl.kafka.directory.directory import Partition
+from rmqctl.kafka.directory.directory import Partition, Segment
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
 from rmqctl.kafka.log.block import INT_MAX
+from rmqctl.kafka.log.indexes import read_offset_index
 from rmqctl.kafka.log.legacy import offsets_inside
 from rmqctl.kafka.log.records import records_in
 from rmqctl.kafka.log.reference import records_of_batch
@@ -310,16 +311,17 @@ class Healer:
         because = "the batches around it leave room for nothing else"
         if fits and not is_blamed and (damage.stated is not None or not is_next):
             return stated, because
-        if high is not None and high < low:
-            return None, because
-        if low == high:
-            return low, because
+        if high is not None and high <= low:
+            return low if low == high else None, because
         if is_next:
             return low if follows else high, because
         if high is None:
             breaks = stated is None or not low <= stated <= base + INT_MAX - delta
             proof = self._proof_of_end(low + delta, damage) if follows and is_blamed and breaks else ""
             return low if proof else None, f"the batch before it and {proof} leave room for nothing else"
+        indexed = self._indexed(damage, delta) if precedes and not lacks else None
+        if indexed is not None and low <= indexed <= high:
+            return indexed, f"the offset index leads to it with {indexed + delta}, and the next batch begins after that"
         goes_on = damage.stated is None or _is_in_time(before, damage.stated, after)
         near = a_bit_off(stated, low, high) if stated is not None and not lacks and goes_on else []
         if len(near) > 1 and damage.stated is not None:
@@ -329,9 +331,24 @@ class Healer:
 
     def _proof_of_end(self, last: int, damage: Damage) -> str:
         """Return what beside the log proves that the last batch, if damaged, ends with an offset; empty for nothing."""
+        return "" if self.log is None else proof_of_end(self.log, self._segment(damage), damage.begin, last)
+
+    def _segment(self, damage: Damage) -> Segment:
         file = self.survey.files[damage.segment]
-        segment = next(segment for segment in self.survey.partition.segments if segment.log is file)
-        return "" if self.log is None else proof_of_end(self.log, segment, damage.begin, last)
+        return next(segment for segment in self.survey.partition.segments if segment.log is file)
+
+    def _indexed(self, damage: Damage, delta: int) -> int | None:
+        """Return the base offset of a batch that ends as the entry of the offset index that leads to it says.
+
+        It is the last offset of all batches that were appended with it: where the next one begins later, of it alone.
+        """
+        segment = self._segment(damage)
+        if segment.offset_index is None:
+            return None
+        with closing(segment.offset_index.open()) as source:
+            index = read_offset_index(source)
+        found = index.offsets(segment.base)[index.positions == damage.begin].tolist()
+        return found[0] - delta if len(found) == 1 else None
 
     def _touch(self, damage: Damage, after: Batch) -> bool:
         """Whether some damage ends where the next batch begins, if only in the next segment."""

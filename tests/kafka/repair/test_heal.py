@@ -461,3 +461,20 @@ def test_a_bit_in_a_base_offset_of_a_compacted_log_costs_no_batch(name: str, bit
             left += after == damaged and bool(found.left)
             path.write_bytes(data)
     assert healed > left
+
+
+@pytest.mark.parametrize("end", [1015 + 9, 1015 + 17, 1015 + 8])
+def test_an_index_entry_says_which_offset_a_batch_of_a_compacted_log_had(end: int, tmp_path: Path) -> None:
+    """Its base offset went with the batches in front of it, of which compaction may have left any."""
+    root = alone("3.9.2-crash", "compacted-0", tmp_path)
+    path = root / "compacted-0/00000000000000000264.log"
+    data = path.read_bytes()
+    (at, size), (following, _) = [(at, len(one)) for at, one in outermost(data)][3:]
+    assert (at, following) == (1015, 1015 + size)
+    path.write_bytes(_zeroed(0, end, data))
+    (tmp_path / "staged").mkdir()
+    directory = opened(root)
+    found = plan_repair(directory, RepairOptions(Release(3, 9, 2)), tmp_path / "staged")
+    assert [one for step in found.plan.steps for one in step.gives_up] == []
+    with closing(overlaid(directory, found.plan.steps).tree.open(str(path.relative_to(root)))) as made:
+        assert made.read_at(at, made.size()) == data[at:]
