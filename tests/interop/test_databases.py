@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.interop.brokers_helpers import run
 from tests.interop.conftest import Judges
-from tests.interop.judge import Judge, has_java, settings_of
+from tests.interop.judge import Judge, class_path, has_java, settings_of
 from tests.rocketmq.repair.databases_helpers import CFG, CQ, LITE, MESSAGES, MIX, MSG, POP, QUEUES, SEPARATE, content
 from tests.rocketmq.repair.databases_helpers import DAMAGES as ROWS
 from tests.rocketmq.verify.databases_helpers import edit, marks_beyond, twin_rows, without
@@ -209,6 +211,31 @@ def test_starts_without_current(
         found = judge.ask("second", "get", topic, int(queue_id), 0, 1)
         assert (found["min"], found["max"]) == (ends["min_offset"], ends["max_offset"]), place
     assert judge.ask("second", "stop", root)
+
+
+@pytest.mark.parametrize("other", [INCR, ""])
+def test_topics_that_a_database_lacks_are_taken_from_the_file(
+    other: str, compiled: Path, tmp_path: Path, rmqctl: Callable[..., Any]
+) -> None:
+    """The database of another broker, which has counted on, or none."""
+    root = golden.unpack(CFG, tmp_path)
+    shutil.rmtree(root / METADATA)
+    if other:
+        golden.copy_tree(golden.pristine(other) / METADATA, root / METADATA)
+    conf = golden.write_broker_conf(CFG, tmp_path / "broker.conf")
+    done = rmqctl("repair", root, "--broker-conf", conf, "--apply", "--yes")
+    assert done.exit_code == 0 if other else done.exit_code == 1, (
+        done.output
+    )  # positions are lost with the last database
+    foretold = recover(open_store_at(str(root), broker_conf=str(conf)))
+    (tmp_path / "keys").write_text("", "utf-8")
+    with Judge(class_path(RELEASE, compiled, "ServedStore"), tmp_path / "java", program="ServedStore") as judge:
+        words = root, tmp_path / "keys", *settings_of(golden.broker_conf(CFG))
+        [(_, answer)] = judge.ask_all([("a store", "serve", words)])
+    ends = {(t, n): end for t, n, _, end in foretold.ranges() if end}
+    assert {(t, n) for t, n in ends if n >= answer["topics"].get(t, 0)} == set()
+    given = {(m[0], m[1], m[2]) for m in answer["messages"]}
+    assert {(t, n, end - 1) for (t, n), end in ends.items()} <= given
 
 
 @pytest.mark.parametrize(

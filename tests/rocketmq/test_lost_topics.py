@@ -13,7 +13,7 @@ import pytest
 from fixtures import golden
 from rmqctl.release import Release
 from rmqctl.rocketmq.recovery.replay import recover
-from rmqctl.rocketmq.state.config import is_made_at_start, queue_type
+from rmqctl.rocketmq.state.config import configured_topics, is_made_at_start, queue_type, stored_topics, topics_counter
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.state import check_config
@@ -49,7 +49,7 @@ def test_lost_topics_are_made_again(name: str, rmqctl: Callable[..., Any], tmp_p
     start = recover(open_store_at(str(root), broker_conf=str(conf)))
     assert (start.error, start.unknown_topics) == (None, [])
     for topic, queue, _, _ in start.ranges():
-        if topic in was and not is_made_at_start(topic):
+        if topic in was and not is_made_at_start(topic, {}):
             assert queue < made[topic]["readQueueNums"] <= was[topic]["readQueueNums"]
             assert queue_type(made[topic]) == queue_type(was[topic])
 
@@ -60,7 +60,8 @@ def test_what_a_start_serves_is_said(rmqctl: Callable[..., Any], tmp_path: Path)
     lose_topics(root)
     asked = rmqctl("recover", root, "--broker-conf", conf, "-o", "json")
     assert asked.exit_code == 1
-    assert set(json.loads(asked.stdout)["unknown_topics"]) == set(PLAIN)
+    made_when_needed = {"%DLQ%Lab_grpRetry", "%RETRY%Lab_grpRetry", "TRANS_CHECK_MAX_TIME_TOPIC"}
+    assert set(json.loads(asked.stdout)["unknown_topics"]) == {*PLAIN, *made_when_needed}
     assert "SERVES NOTHING of topics" in rmqctl("recover", root, "--broker-conf", conf).stdout
 
 
@@ -83,6 +84,83 @@ def test_topics_that_an_older_file_lacks_come_back(rmqctl: Callable[..., Any], t
     table = json.loads(path.read_bytes())["topicConfigTable"]
     assert {name: table[name] for name in document["topicConfigTable"]} == document["topicConfigTable"]
     assert table["LabOrders"]["readQueueNums"] == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "topic"),
+    [("4.9.8-clean", "%DLQ%Lab_grpRetry"), ("4.9.8-crash", "TRANS_CHECK_MAX_TIME_TOPIC"), ("5.3.3-clean", "%RETRY%Lab_grpRetry")],
+)  # fmt: skip
+def test_topics_that_a_broker_makes_when_it_has_a_message_for_them_are_missed_and_come_back(
+    name: str, topic: str, rmqctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The messages are there already: no broker makes the topic again before it has another one."""
+    root, conf = unpacked(name, tmp_path)
+    path = root / "config/topics.json"
+    document = json.loads(path.read_bytes())
+    was = document["topicConfigTable"].pop(topic)
+    path.write_text(json.dumps(document))
+    asked = rmqctl("verify", root, "--broker-conf", conf, "-o", "json")
+    assert [f["topic"] for f in json.loads(asked.stdout)["findings"] if f["id"] == "queue.orphan"] == [topic]
+    assert recover(open_store_at(str(root), broker_conf=str(conf))).unknown_topics == [topic]
+    done = rmqctl("repair", root, "--broker-conf", conf, "--apply", "--yes")
+    assert done.exit_code == 0, done.output
+    made = json.loads(path.read_bytes())["topicConfigTable"]
+    assert {key: made[topic][key] for key in was if key != "attributes"} == {
+        k: v for k, v in was.items() if k != "attributes"
+    }
+    assert recover(open_store_at(str(root), broker_conf=str(conf))).unknown_topics == []
+
+
+@pytest.mark.parametrize("name", ["5.5.0-rdbcfg-clean", "5.5.0-rdbincr-crash"])
+def test_topics_that_a_database_of_the_configuration_lacks_are_handed_to_it(
+    name: str, rmqctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    """By a topics.json that counts further. What another's database knows stays, and is not said again."""
+    root, conf = unpacked(name, tmp_path)
+    before = stored_topics(open_store_at(str(root), broker_conf=str(conf)))
+    for part in ("topics", "metadata"):
+        shutil.rmtree(root / "config" / part, ignore_errors=True)
+    other = {"5.5.0-rdbcfg-clean": "5.5.0-rdbincr-crash", "5.5.0-rdbincr-crash": "5.5.0-rdbcfg-clean"}[name]
+    for part in ("topics", "metadata"):
+        if (foreign := golden.pristine(other) / "config" / part).exists():
+            golden.copy_tree(foreign, root / "config" / part)
+    store = open_store_at(str(root), broker_conf=str(conf))
+    known, start = stored_topics(store), recover(store)
+    missed = {topic for topic, *_ in start.ranges()} & before.keys() - known.keys()
+    assert missed == {t for t in start.unknown_topics if t in before} != set()
+    found = json.loads(rmqctl("verify", root, "--broker-conf", conf, "-o", "json").stdout)["findings"]
+    in_queues = {f["topic"] for f in found if f["id"] == "queue.orphan"}
+    assert in_queues == (set(start.unknown_topics) if name.endswith("clean") else set())
+    done = rmqctl("repair", root, "--broker-conf", conf, "--apply", "--yes")
+    assert done.exit_code == 0, done.output
+    written = json.loads((root / "config/topics.json").read_bytes())
+    assert written["topicConfigTable"].keys() == set(start.unknown_topics)
+    assert written["dataVersion"]["counter"] == topics_counter(store) + 1
+    assert configured_topics(store) == known | written["topicConfigTable"]
+    assert recover(open_store_at(str(root), broker_conf=str(conf))).unknown_topics == []
+
+
+def test_topics_that_a_broker_makes_at_its_start_are_not_missed(tmp_path: Path) -> None:
+    """Some of them only under the settings of this broker."""
+    root, conf = unpacked("4.9.8-clean", tmp_path)
+    path = root / "config/topics.json"
+    document = json.loads(path.read_bytes())
+    trace, reply = "RMQ_SYS_TRACE_TOPIC", "LabCluster_REPLY_TOPIC"
+    for topic in (trace, reply):
+        shutil.copytree(root / "consumequeue/LabOne", root / "consumequeue" / topic)
+        document["topicConfigTable"].pop(topic, None)
+    path.write_text(json.dumps(document))
+    for lines, missed in (
+        ("", [trace]),
+        ("brokerClusterName=LabCluster\n", [trace]),
+        ("brokerClusterName=Other\n", [reply, trace]),
+        ("brokerClusterName=LabCluster\ntraceTopicEnable=true\n", []),
+    ):
+        other = tmp_path / "other.conf"
+        other.write_text(conf.read_text("utf-8") + lines, "utf-8")
+        store = open_store_at(str(root), broker_conf=str(other))
+        found = check_config(store, LogContext.of(store, None))
+        assert [f.topic for f in found if f.kind.id == "queue.orphan"] == missed
 
 
 @pytest.mark.parametrize("kind", ["5.3.3-ipv6-v2", "5.5.0-batch"])

@@ -135,9 +135,9 @@ QUEUE_MIN_OFFSET = _declare_queue(
 QUEUE_ORPHAN = _declare_queue(
     "queue.orphan",
     _W,
-    "A queue exists for a topic that topics.json does not know.",
+    "A queue exists for a topic that the configuration (topics.json, or its database) does not know.",
     "`rmqctl repair` makes the topic known again; else delete it with the broker's own command.",
-    broker="Loads the queue and serves none of its messages: it answers TOPIC_NOT_EXIST.",
+    broker="Loads the queue and serves none of its messages: it answers TOPIC_NOT_EXIST, for retry messages until a consumer of the group comes, for dead letters and given up half messages until it has the next one. Queues in RocksDB it deletes.",
     see="spec 1.2",
 )
 QUEUE_EXT = _declare_queue(

@@ -16,7 +16,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.state.config import (
     configured_topics,
     has_stored_config,
-    is_own_topic,
+    needs_no_entry,
     queue_type,
     read_config,
 )
@@ -297,8 +297,8 @@ def unknown_topics(store: StoreFiles, topics: Iterable[str]) -> list[str]:
     known = configured_topics(store)
     if known is None and (has_stored_config(store) or not has_known_broker(store)):
         return []
-    own = {store.settings.get(name) for name in ("brokerName", "brokerClusterName")}
-    return sorted(t for t in topics if t not in (known or {}) and t not in own and not is_own_topic(t))
+    is_served = needs_no_entry(store)
+    return sorted(t for t in topics if t not in (known or {}) and not is_served(t))
 
 
 def _check_types(store: StoreFiles, kind: str, topics: Iterable[str]) -> None:

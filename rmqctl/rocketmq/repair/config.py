@@ -39,14 +39,18 @@ from rmqctl.rocketmq.state.config import (
     CONFIG,
     PATH,
     backed_up_offsets,
+    configured_topics,
     consumer_offsets,
+    counter_of,
     delay_offsets,
-    is_made_at_start,
+    has_stored_config,
     is_own_topic,
+    needs_no_entry,
     queue_type,
     read_checkpoint,
     read_config,
     table,
+    topics_counter,
 )
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, StoreFiles
 from rmqctl.rocketmq.store.geometry import geometry_of, read_header
@@ -131,8 +135,9 @@ def _topics(store: StoreFiles, made: Iterable[Key]) -> dict[str, dict[str, Any]]
     """Settings of the topics that have queues, but for those that brokers make themselves."""
     most: dict[str, int] = {}
     batch = {q.topic for q in store.queues(BATCH_QUEUES)}
+    is_served = needs_no_entry(store)
     for topic, queue_id in chain(_queues(store), made):
-        if not is_made_at_start(topic):
+        if not is_served(topic):
             most[topic] = max(most.get(topic, 0), queue_id + 1)
     return {topic: topic_settings(topic, count, batch=topic in batch) for topic, count in sorted(most.items())}
 
@@ -149,7 +154,8 @@ def _queues(store: StoreFiles) -> Iterator[Key]:
 def topic_steps(store: StoreFiles, lost: Collection[str] = (), made: Iterable[Key] = ()) -> Iterator[Step]:
     """topics.json with the topics that have queues, each with the kind that its directories hold.
 
-    A broker serves no topic that it does not know, and one of 5.x starts with no other kind.
+    A broker serves no topic that it does not know, and one of 5.x starts with no other kind. Where topics are in
+    RocksDB the file has what the database lacks.
 
     Args:
         lost: topics that have queues and are not known; where there is no topics.json that are all.
@@ -157,26 +163,37 @@ def topic_steps(store: StoreFiles, lost: Collection[str] = (), made: Iterable[Ke
     """
     found = read_config(store, Path(TOPICS).name)
     document = found.document if isinstance(found.document, dict) else {}
+    known, is_stored = configured_topics(store) or {}, has_stored_config(store)
+    counter = topics_counter(store) if is_stored else 0
+    if counter is None:
+        return
+    if is_stored and counter_of(document) <= counter:  # it says nothing
+        document = {}
     entries, changed = dict(table(document, "topicConfigTable")), list[str]()
     for topic, right in _topics(store, made).items():
-        own = entries.get(topic)
+        own = known.get(topic)
         if queue_type(own) != queue_type(right):
             attributes = own.get("attributes") if isinstance(own, dict) else None
             kind = {"queue.type": queue_type(right)}
             entries[topic] = {**own, "attributes": {**(attributes or {}), **kind}} if own else right
             changed.append(topic)
-        elif own is None and (topic in lost or not document or is_own_topic(topic)):
+        elif own is None and (topic in lost or not (document or is_stored) or is_own_topic(topic)):
             entries[topic] = right
             changed.append(topic)
     if changed:
-        document = {**(document or {"dataVersion": {"counter": 1, "timestamp": 0}}), "topicConfigTable": entries}
+        version = {"counter": 1, "timestamp": 0, **table(document, "dataVersion")}
+        version |= {"counter": max(counter, counter_of(document)) + 1} if is_stored else {}
+        document = {**document, "dataVersion": version, "topicConfigTable": entries}
         content = json.dumps(document, indent="\t", ensure_ascii=False).encode()
         what = f"put topics right by their queues: {', '.join(changed)}"
         why = (
             "a broker serves no topic that the file does not know, and does not start where queues are of another kind"
         )
+        if is_stored:
+            why = "it counts further than the database, so a broker that starts (5.3.2 and later) takes them into that"
         kind_id = (CONFIG_FALLBACK if found.fallback else CONFIG_UNREADABLE) if found.error else QUEUE_ORPHAN
         kind_id = CONFIG_NO_TOPICS if found.missing and not found.fallback else kind_id
+        kind_id = QUEUE_ORPHAN if is_stored else kind_id
         yield Step(kind_id.id, TOPICS, what, why, tuple(replaced(store, TOPICS, content)))
 
 

@@ -8,7 +8,7 @@ that is used. Topics that a store knows of, and the names nearest to one it does
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +34,7 @@ from rmqctl.rocketmq.store.databases import (
     open_database,
 )
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, StoreFiles
+from rmqctl.rocketmq.store.geometry import flag
 
 CONFIG = "config"
 Table = dict[str, Any]
@@ -158,13 +159,31 @@ def topic_names(store: StoreFiles) -> set[str] | None:
 def configured_topics(store: StoreFiles) -> Table | None:
     """Return the settings of each topic as a broker reads them: from RocksDB where the configuration lies there, else
     from topics.json or its ``.bak``; None where that is not there or cannot be read.
+
+    From 5.3.2 on a broker with a database of version 1 takes over what a topics.json has that counts further than the
+    database does (``RocksDBTopicConfigManager.merge``).
     """
+    document = read_config(store, "topics.json").document
     if has_stored_config(store):
         with suppress(RmqctlError):
-            return stored_topics(store)
+            stored = stored_topics(store)
+            if document is not None:
+                counter = topics_counter(store)
+                is_taken = counter is not None and counter_of(document) > counter
+                stored |= table(document, "topicConfigTable") if is_taken else {}
+            return stored
         return None
-    document = read_config(store, "topics.json").document
     return table(document, "topicConfigTable") if document is not None else None
+
+
+def topics_counter(store: StoreFiles) -> int | None:
+    """Return how far the topics in databases have counted: a topics.json that counts further is taken over. None where
+    none is: databases are of version 2, or cannot be read.
+    """
+    if not has_database(store, CONFIG_V2):
+        with suppress(RmqctlError), ExitStack() as opened:
+            return max((0, *(counter for counter, _, _ in _places(store, TOPICS, opened))))
+    return None
 
 
 def queue_type(settings: Any) -> str:
@@ -248,6 +267,15 @@ def version_1(store: StoreFiles, kind: Kind, opened: ExitStack) -> tuple[Databas
     Raises:
         MissingExtra, Refused, IOFailure: as :func:`stored_offsets`.
     """
+    places = _places(store, kind, opened)
+    if not places:
+        return None
+    _, database, family = max(reversed(places), key=lambda place: place[0])  # of equal ones the single database
+    return database, family
+
+
+def _places(store: StoreFiles, kind: Kind, opened: ExitStack) -> list[tuple[int, Database, str]]:
+    """The counters of data versions with the databases and column families that they are of."""
     places: list[tuple[int, Database, str]] = []
     for path, family, version in (
         (kind.separate, "default", "kvDataVersion"),
@@ -255,16 +283,14 @@ def version_1(store: StoreFiles, kind: Kind, opened: ExitStack) -> tuple[Databas
     ):
         if has_database(store, path):
             database = opened.enter_context(open_database(store, path, _PURPOSE))
-            places.append((_counter(database, version), database, family))
-    if not places:
-        return None
-    _, database, family = max(reversed(places), key=lambda place: place[0])  # of equal ones the single database
-    return database, family
+            counter = counter_of({"dataVersion": _document(database.get(version, DATA_VERSION_KEY) or b"")})
+            places.append((counter, database, family))
+    return places
 
 
-def _counter(database: Database, family: str) -> int:
-    document = _document(database.get(family, DATA_VERSION_KEY) or b"")
-    counter = document.get("counter") if isinstance(document, dict) else None
+def counter_of(document: Any) -> int:
+    """Return how far the data version of a configuration document has counted; -1 where it has none."""
+    counter = table(document, "dataVersion").get("counter")
     return counter if isinstance(counter, int) else -1
 
 
@@ -324,6 +350,7 @@ def read_checkpoint(store: StoreFiles) -> tuple[dict[str, int], int] | None:
 
 
 _MADE_WHEN_NEEDED = ("%RETRY%", "%DLQ%", "TRANS_CHECK_MAX_TIME_TOPIC")
+"""Made with their first message, and written to the configuration then; that of version 2 never names them."""
 _OWN_PREFIXES = ("rmq_sys_", LIGHT, "RMQ_SYS_")
 _OWN_TOPICS = {
     SCHEDULE_TOPIC,
@@ -335,14 +362,35 @@ _OWN_TOPICS = {
 }
 
 
-def is_made_at_start(topic: str) -> bool:
-    """Whether a broker makes the topic itself when it starts, or keeps it out of topics.json (light queues)."""
-    return topic in _OWN_TOPICS or topic.startswith(_OWN_PREFIXES)
+_REPLIES = "_REPLY_TOPIC"
+_TRACES = "RMQ_SYS_TRACE_TOPIC"
+
+
+def is_made_at_start(topic: str, settings: Mapping[str, str]) -> bool:
+    """Whether a broker makes the topic itself when it starts (``TopicConfigManager.init``), or never writes it to
+    topics.json (light queues).
+
+    Args:
+        settings: of the broker; where there are none those topics count, too, that depend on them.
+    """
+    cluster = settings.get("brokerClusterName")
+    if topic.endswith(_REPLIES):
+        return cluster is None or topic == cluster + _REPLIES
+    if topic == settings.get("msgTraceTopicName", _TRACES):
+        return not settings or flag(settings, "traceTopicEnable", default=False)
+    return topic in _OWN_TOPICS or topic in (settings.get("brokerName"), cluster) or topic.startswith(_OWN_PREFIXES)
+
+
+def needs_no_entry(store: StoreFiles) -> Callable[[str], bool]:
+    """Return whether a broker that starts on a store serves a topic that its configuration does not name."""
+    if has_database(store, CONFIG_V2):
+        return is_own_topic
+    return lambda topic: is_made_at_start(topic, store.settings)
 
 
 def is_own_topic(topic: str) -> bool:
     """Topics that brokers make or use without an entry in topics.json; some only when they have a message for them."""
-    return is_made_at_start(topic) or topic.startswith(_MADE_WHEN_NEEDED)
+    return is_made_at_start(topic, {}) or topic.startswith(_MADE_WHEN_NEEDED)
 
 
 def known_topics(store: StoreFiles) -> list[str]:
@@ -351,12 +399,22 @@ def known_topics(store: StoreFiles) -> list[str]:
     Raises:
         MissingExtra: queues are in RocksDB, and its package is not installed.
     """
-    kinds = (BATCH_QUEUES,) if store.is_rocksdb else (QUEUES, BATCH_QUEUES)
-    names = {e.name for kind in kinds for e in store.tree.entries(kind, sizes=False) if e.is_directory}
-    names |= _in_database(store) if store.is_rocksdb or store.has_light_database else set()
     document = read_config(store, "topics.json").document
-    table = document.get("topicConfigTable") if isinstance(document, dict) else None
-    return sorted(names | (set(map(str, table)) if isinstance(table, dict) else set()))
+    return sorted({*topics_with_queues(store), *table(document, "topicConfigTable")})
+
+
+def topics_with_queues(store: StoreFiles) -> dict[str, str]:
+    """Return the names of topics that have queues, each with the directory or database that has them; none of a
+    database that cannot be read.
+
+    Raises:
+        MissingExtra: queues are in RocksDB, and its package is not installed.
+    """
+    kinds = (BATCH_QUEUES,) if store.is_rocksdb else (QUEUES, BATCH_QUEUES)
+    found = {e.name: e.path for kind in kinds for e in store.tree.entries(kind, sizes=False) if e.is_directory}
+    if store.is_rocksdb or store.has_light_database:
+        found = dict.fromkeys(_in_database(store), store.queue_database or QUEUES) | found
+    return found
 
 
 def _in_database(store: StoreFiles) -> set[str]:

@@ -62,17 +62,20 @@ from rmqctl.rocketmq.state.config import (
     ConfigFile,
     ConsumerOffset,
     config_files,
+    configured_topics,
     consumer_offsets,
     delay_offsets,
     has_stored_config,
     is_own_topic,
     known_topics,
+    needs_no_entry,
     read_checkpoint,
     read_config,
     topic_names,
+    topics_with_queues,
 )
 from rmqctl.rocketmq.state.releases import has_known_broker
-from rmqctl.rocketmq.store.databases import DatabaseDamaged
+from rmqctl.rocketmq.store.databases import CONFIG_V2, DatabaseDamaged, has_database
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     QUEUES,
@@ -211,6 +214,8 @@ def check_config(store: StoreFiles, context: LogContext) -> Iterator[Finding]:
     yield from _unreadable(store, context)
     yield from _no_topics(store)
     yield from _no_offsets(store)
+    if missing_log(store) is None:
+        yield from _orphans(store)
     if store.is_rocksdb or has_stored_config(store):
         return  # the databases count, not the files (spec 10.3)
     if missing_log(store) is not None:
@@ -226,8 +231,6 @@ def check_config(store: StoreFiles, context: LogContext) -> Iterator[Finding]:
     yield from _consumers([c for c in consumers if read((c.topic, c.queue_id))], ranges, known)
     delays = {level: n for level, n in delays.items() if read(_delay_queue(level))}
     yield from _delays(delays, ranges, running=context.running)
-    if known is not None:
-        yield from _orphans(store, known)
 
 
 def _unreadable(store: StoreFiles, context: LogContext) -> Iterator[Finding]:
@@ -264,7 +267,8 @@ def _no_topics(store: StoreFiles) -> Iterator[Finding]:
     if not file.missing or store.tree.stat(f"{file.path}.bak") is not None or has_stored_config(store):
         return
     try:
-        topics = [topic for topic in known_topics(store) if not is_own_topic(topic)]
+        is_served = needs_no_entry(store)
+        topics = [topic for topic in known_topics(store) if not is_served(topic)]
     except MissingExtra:  # the checks of queues say it
         return
     if topics and has_known_broker(store):
@@ -373,14 +377,23 @@ def _delays(delays: Mapping[int, int], ranges: Ranges, *, running: bool) -> Iter
             )  # fmt: skip
 
 
-def _orphans(store: StoreFiles, known: set[str]) -> Iterator[Finding]:
-    own = {store.settings.get(name) for name in ("brokerName", "brokerClusterName")}
-    for kind in (QUEUES, BATCH_QUEUES):
-        for entry in store.tree.entries(kind, sizes=False):
-            topic = entry.name
-            if entry.is_directory and topic not in known and topic not in own and not is_own_topic(topic):
-                message = f"topic {topic} has queues, but topics.json does not know it"
-                yield Finding(QUEUE_ORPHAN, entry.path, 0, 0, message, topic=topic)
+def _orphans(store: StoreFiles) -> Iterator[Finding]:
+    """Find topics with queues that the configuration does not name, wherever queues and configuration are; that of
+    version 2 never names topics that were made by themselves.
+    """
+    known = None if has_database(store, CONFIG_V2) else configured_topics(store)
+    if known is None:
+        return
+    try:
+        found = topics_with_queues(store)
+    except MissingExtra:  # the checks of queues say it
+        return
+    is_served = needs_no_entry(store)
+    where = "the configuration in RocksDB" if has_stored_config(store) else "topics.json"
+    for topic, path in sorted(found.items()):
+        if topic not in known and not is_served(topic):
+            message = f"topic {topic} has queues, but {where} does not know it"
+            yield Finding(QUEUE_ORPHAN, path, 0, 0, message, topic=topic)
 
 
 # --- the timer log and the timer wheel --------------------------------------------------------------
