@@ -37,12 +37,29 @@ SUITES = [
     ("ha.autoswitch.AutoSwitchHATest", 20),
 ]  # fmt: skip
 """Classes of tests, and how many loads each does at least."""
-ON_PURPOSE = (
-    "testMaxOffset", "testRecover", "testReputEndOffset_whenSyncFlush", "testDeleteExpiredFilesBySpaceFull", "testTruncateCQ",
-    "testOptionAllAckInSyncStateSet", "testConfirmOffset", "testPutAndGetMessage", "testAsyncPutAndGetMessage", "testBatchPutAndGetMessage", "testAsyncBatchPutAndGetMessage",
-)  # fmt: skip
-"""Tests that stop dispatch, or a replica so that a message is not dispatched, cut a record short, delete files first, or
-fill index files so fast that two get one name: what they leave has errors."""
+_CLEARS, _CUTS, _DESTROYS = (
+    "it takes all dispatchers away and puts two more messages",
+    "it damages the last message of the log, which index entries keep",
+    "it destroys the queues before the shutdown",
+)
+ON_PURPOSE = {
+    "DefaultMessageStoreTest.testMaxOffset": _CLEARS,
+    "RocksDBMessageStoreTest.testMaxOffset": _CLEARS,
+    "DefaultMessageStoreTest.testRecover": _CUTS,
+    "RocksDBMessageStoreTest.testRecover": _CUTS,
+    "ReputMessageServiceTest.testReputEndOffset_whenSyncFlush": "nothing flushes, and dispatch waits for that",
+    "DLedgerCommitlogTest.testTruncateCQ": "it deletes the last files of the log, and all of them",
+    "DLedgerCommitlogTest.testPutAndGetMessage": _DESTROYS,
+    "DLedgerCommitlogTest.testAsyncPutAndGetMessage": _DESTROYS,
+    "DLedgerCommitlogTest.testBatchPutAndGetMessage": _DESTROYS,
+    "DLedgerCommitlogTest.testAsyncBatchPutAndGetMessage": _DESTROYS,
+}
+"""Tests that leave errors on purpose, and what they do: each leaves some, and no other test does."""
+SOMETIMES = {
+    "DefaultMessageStoreCleanFilesTest.testDeleteExpiredFilesBySpaceFull": (
+        "it fills index files so fast that two may get the name of one millisecond"
+    ),
+}
 _JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx900m", "-XX:+EnableDynamicAgentLoading")
 
 
@@ -117,7 +134,7 @@ def foreseen(load: Path, said: dict[str, str], store: StoreFiles) -> list[str]:
 
 @pytest.mark.parametrize(("suite", "least"), SUITES)
 def test_each_load_of_the_tests_is_foreseen(suite: str, least: int, tmp_path: Path, classes: str) -> None:
-    wrong, loads = list[str](), 0
+    wrong, loads, spoilt = list[str](), 0, set[str]()
     for load in kept(suite, tmp_path, classes):
         said = dict(line.split("=", 1) for line in (load / "said").read_text("utf-8").splitlines())
         for state in ("before", "stopped"):
@@ -126,15 +143,15 @@ def test_each_load_of_the_tests_is_foreseen(suite: str, least: int, tmp_path: Pa
             texts = foreseen(load, said, store) if state == "before" else []
             loads += state == "before"
             found = [f for f in Verification(store, VerifyOptions()).findings() if f.level is Severity.ERROR]
-            texts += [
-                f"{f.kind.id} in {f.file} at {f.offset}"
-                for f in found
-                if state == "stopped" and not said["test"].endswith(ON_PURPOSE)
-            ]
+            if state == "stopped" and found:
+                spoilt.add(said["test"])
+                is_meant = said["test"] in {*ON_PURPOSE, *SOMETIMES}
+                texts += [] if is_meant else [f"{f.kind.id} in {f.file} at {f.offset}" for f in found]
             (room := tmp_path / f"plan-{load.name}").mkdir()
             books = plan_repair(store, RepairOptions(), room).books
             texts += [*books.problems, *([f"given up: {books.given_up}"] if books.given_up else [])]
             wrong += [f"{load.name} {said['test']} {state}: {text}" for text in texts]
             shutil.rmtree(room)
     assert wrong == []
+    assert spoilt - {*SOMETIMES} == {test for test in ON_PURPOSE if test.startswith(f"{suite.rpartition('.')[2]}.")}
     assert loads >= least

@@ -47,8 +47,8 @@ QUEUE_DATABASE = _declare_queue(
 QUEUE_UNDISPATCHED = _declare_queue(
     "queue.undispatched",
     _N,
-    "The last messages of the log have no queue units yet: the broker stopped before dispatch reached them.",
-    "Nothing: the recovery after an unclean exit dispatches them.",
+    "The last messages of the log have no queue units yet: the broker stopped before dispatch reached them, or before replicas had confirmed them.",
+    "Nothing: the next start dispatches them.",
     broker="Dispatches them again at start-up.",
     see="spec 6.4",
 )

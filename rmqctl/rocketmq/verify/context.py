@@ -23,6 +23,7 @@ from rmqctl.rocketmq.log.chain import DLEDGER_MAGICS
 from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.state.releases import ReleaseRange, release_range
 from rmqctl.rocketmq.store.files import StoreFile, StoreFiles
+from rmqctl.rocketmq.store.geometry import flag
 
 Destroyed = dict[int, dict[tuple[str, int], tuple[int, int, int]]]
 """By where damage begins in the log, by topic and queue id: how many messages lay there, first and last offset."""
@@ -37,6 +38,7 @@ class LogContext:
         end: physical offset after the last record; None while that is not known, and where there is no log.
         limit: physical offset after the last file.
         crashed, running: state of the store.
+        confirmed: replicas have to confirm a message before it is dispatched.
         is_5: rules of 5.x apply.
         last_store_timestamp: of the last record, ms; 0 without one.
         newest_store_timestamp: the latest of all records, ms; later than that of the last where the clock was set back.
@@ -53,6 +55,7 @@ class LogContext:
     limit: int
     crashed: bool
     running: bool
+    confirmed: bool
     is_5: bool
     highest_release: tuple[int, int, int]
     lowest_release: tuple[int, int, int]
@@ -82,6 +85,7 @@ class LogContext:
             limit=files[-1].base + files[-1].size if files else 0,
             crashed=store.has_abort,
             running=store.is_running,
+            confirmed=waits_for_replicas(store),
             is_5=releases.is_5,
             highest_release=releases.highest,
             lowest_release=releases.lowest,
@@ -91,16 +95,21 @@ class LogContext:
         )
 
     def is_undispatched(self, physical: int) -> bool:
-        """Whether a record has no unit yet because its broker runs, or was killed before dispatch came to it.
+        """Whether a record has no unit yet because its broker runs, or was killed before dispatch came to it, or
+        stopped before the replicas had confirmed it.
 
         Dispatch goes through the log in order, so all records in front of the last one with a unit had theirs. Where
         no record at all has one, the queues are gone.
         """
-        return (self.crashed or self.running) and 0 <= self.dispatched <= physical
+        return self._may_lag and 0 <= self.dispatched <= physical
+
+    @property
+    def _may_lag(self) -> bool:
+        return self.crashed or self.running or self.confirmed
 
     def are_undispatched(self, physical: Ints) -> npt.NDArray[np.bool_]:
         """As :meth:`is_undispatched`, for many records, shape (n,)."""
-        is_late = (self.crashed or self.running) and self.dispatched >= 0
+        is_late = self._may_lag and self.dispatched >= 0
         found: npt.NDArray[np.bool_] = physical >= self.dispatched if is_late else np.zeros(len(physical), bool)
         return found
 
@@ -147,6 +156,17 @@ class LogContext:
         after = (at < len(ranges)) & (np.append(ranges[:, 0], 0)[at] < end)
         found: npt.NDArray[np.bool_] = before | after
         return found
+
+
+_CONFIRMING = ("enableDLegerCommitLog", "enableControllerMode", "allAckInSyncStateSet", "duplicationEnable")
+
+
+def waits_for_replicas(store: StoreFiles) -> bool:
+    """Whether a broker dispatches only what replicas have confirmed (``DefaultMessageStore.getConfirmOffset``): in a
+    DLedger group, under a controller, or with ``duplicationEnable``.
+    """
+    is_asked = any(flag(store.settings, name, default=False) for name in _CONFIRMING)
+    return is_asked or store.tree.stat("epochFileCheckpoint") is not None or any(file.lead for file in store.log_files)
 
 
 # --- entry headers of a dledger log against the records after them ---------------------------------

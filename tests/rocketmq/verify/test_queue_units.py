@@ -13,6 +13,7 @@ from rmqctl.findings import Finding
 from rmqctl.rocketmq.dispatch.keys import DelayLevels, likely_delay
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+from tests.rocketmq.rare_stores_helpers import RARE
 
 FIRST = f"{0:020d}"
 SIZE = 20
@@ -87,3 +88,22 @@ def test_levels_of_a_setting_count() -> None:
     assert [levels.due(level, level - 1, 10) for level in (1, 2, 3)] == [2010, 9010, 9010]
     learned = DelayLevels.of(None, {0: [3000], 1: [8]}.__getitem__)
     assert [learned.due(level, level - 1, 10) for level in (1, 2, 1)] == [3010, 5010, 3010]
+
+
+@pytest.mark.parametrize("kind", ["epochs", "dledger", ""])
+def test_what_replicas_have_not_confirmed_has_no_unit_after_a_clean_stop(kind: str, tmp_path: Path) -> None:
+    """Under a controller, and in a DLedger group; of any other broker dispatch reaches the end when it stops."""
+    root = tmp_path / "5.3.3-dledger"
+    if kind == "dledger":
+        golden.extract(RARE / f"{root.name}.tar.xz", tmp_path)
+    else:
+        root = golden.unpack("5.3.3-clean", tmp_path)
+    if kind == "epochs":
+        (root / "epochFileCheckpoint").write_text("1-0\n", "utf-8")
+    ends = [(found[-1], len(found) - 1, path) for path in root.glob("consumequeue/*/*/*") if (found := units(path))]
+    _, number, path = max(ends)
+    write(path, number, (0, 0, 0))
+    found = {f.kind.id for f in Verification(open_store_at(str(root)), VerifyOptions()).findings()}
+    assert found & {"queue.undispatched", "queue.missing-units"} == {
+        "queue.undispatched" if kind else "queue.missing-units"
+    }
