@@ -35,7 +35,7 @@ from rmqctl.rocketmq.findings.log import (
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, signed
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogBlock, LogState, walk_file
-from rmqctl.rocketmq.log.record import LogReader, physical_of
+from rmqctl.rocketmq.log.record import SMALLEST, LogReader, physical_of
 from rmqctl.rocketmq.repair.placeholder import Setting
 from rmqctl.rocketmq.repair.queue_references import QueueReference, Range
 from rmqctl.rocketmq.store.files import StoreFile, StoreFiles
@@ -179,6 +179,12 @@ class Holes:
                 homes = self._homes(key, run.next - 1, run.first)
                 found.setdefault(run.first, []).extend(homes)
         return {physical: claims[0] for physical, claims in found.items() if len(claims) == 1}
+
+    @property
+    def overshot(self) -> list[Break]:
+        """The last records of queues whose offset is more than a log of this length can ever have given out."""
+        last = {run.last for run in self.runs.values()}
+        return [b for b in self.holes if b.before in last and b.expected >= 0 and b.missing > b.before // SMALLEST]
 
     def _at_ends(self) -> Iterator[QueueReference]:
         """Yield records without a unit after the last of their queue, with the queue offsets that are due there."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from formats.rocketmq.message import SysFlag, decode_record
+from formats.rocketmq.message import Magic, SysFlag, decode_record
 from formats.rocketmq.properties import is_closed, split_properties
 from formats.rocketmq.property_crc import SIZE
 from rmqctl.errors import Refused
@@ -27,7 +27,7 @@ from rmqctl.rocketmq.findings.log import (
     LOG_STORE_TIME,
 )
 from rmqctl.rocketmq.log.crc import MASK, crc32
-from rmqctl.rocketmq.log.record import CRC_SPAN, LogReader, record_name
+from rmqctl.rocketmq.log.record import CRC_SPAN, HEAD_SEEN, LogReader, magic_of, record_name
 from rmqctl.rocketmq.log.stand_ins import is_stand_in
 from rmqctl.rocketmq.repair.damage import SOURCE, setting_of
 from rmqctl.rocketmq.repair.heal import (
@@ -122,8 +122,26 @@ class RecordMender:
 
     def _strayed(self) -> dict[int, QueueReference]:
         """Return records that the ones around prove to belong elsewhere in a queue, where no unit says otherwise."""
-        found = self.repair.damage.strayed.items()
-        return {at: due for at, due in found if leads_to(self.repair.store, due.place) in (None, at)}
+        found = {
+            b.before: QueueReference(b.topic, b.queue_id, b.expected, b.before, source=SOURCE)
+            for b in self.repair.damage.order.overshot[:_MOST_MOVED]
+            if self._is_whole(b.after, b.before)
+        }
+        found |= self.repair.damage.strayed
+        return {at: due for at, due in found.items() if leads_to(self.repair.store, due.place) in (None, at)}
+
+    def _is_whole(self, begin: int, end: int) -> bool:
+        """Whether the log has nothing but messages of clients and blank records from one place to another."""
+        log = self.repair.log
+        while begin < end and (file := log.file_of(begin)) is not None:
+            raw = log.record(begin)
+            if raw is None and magic_of(log.read(begin, HEAD_SEEN)) == Magic.BLANK:
+                begin = file.base + file.size
+            elif raw is None or is_stand_in(decode_record(raw)[0]):
+                return False
+            else:
+                begin += len(raw)
+        return begin == end
 
     def _moved(self) -> dict[int, QueueReference]:
         """Return records that the others of their queue do not bear out, and for which their unit says another

@@ -139,6 +139,31 @@ def test_a_record_keeps_its_place_in_a_queue_whose_file_says_another(tmp_path: P
     assert accounted("3.2.6-clean", recipe, tmp_path).stranded == []
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_an_offset_that_no_queue_can_have_reached_is_put_right_where_nothing_is_missing(
+    is_whole: bool, tmp_path: Path
+) -> None:
+    """The last record of a queue, to which no unit leads: all records in front are whole, or one of them is not."""
+    base, at = 524288, 27575
+    root = golden.unpack("4.9.8-crash", tmp_path)
+    path = root / "commitlog" / f"{base:020d}"
+    was = path.read_bytes()
+    data = bytearray(was)
+    data[at + 20 : at + 28] = (base + at).to_bytes(8, "big")
+    if not is_whole:
+        front = max(place for place, _ in whole(was[:at]))
+        data[front:at] = bytes(at - front)
+    path.write_bytes(data)
+    store = open_store_at(str(root))
+    repair = plan_repair(store, RepairOptions(), tmp_path)
+    assert repair.books.problems == []
+    with LogReader(overlaid(store, repair.plan.edits).log_files) as log:
+        fields = log.fields(base + at)
+        assert fields is not None
+        assert (fields["topic"], fields["queue_offset"]) == (b"LabLog", 174 if is_whole else base + at)
+    assert (repair.refusal == "") == is_whole
+
+
 def test_placeholders_in_front_of_all_other_records_have_the_store_time_of_the_next(tmp_path: Path) -> None:
     root = golden.unpack("4.9.8-clean", tmp_path)
     (root / "commitlog" / f"{0:020d}").write_bytes(bytes(131072))
