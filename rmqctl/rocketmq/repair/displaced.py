@@ -293,11 +293,13 @@ class Whereabouts:
         """Yield the room after the last record that no range of the log has: in its file, and in those after it."""
         end, found = self.damage.end, (g.finding for g in (*gaps, *self.damage.misplaced))
         finding = next(chain(found, *self.damage.records.values()), None)
+        ended_by = next((g for g in gaps if g.end == end), None)  # what lies last is not of here
+        setting = ended_by.setting if ended_by is not None else Setting(self.damage.last_time)
         for file in self.log.files:
             begin = max(file.base, end)
             is_room = begin < file.base + file.size and not file.lead and not any(g.limit > begin for g in gaps)
             if finding is not None and is_room:
-                yield LogGap(finding, file, begin, begin, Setting(self.damage.last_time), is_tail=True)
+                yield LogGap(finding, file, begin, begin, setting, is_tail=True)
 
     def _files_after_the_last(self, found: list[Displaced]) -> Iterator[Step]:
         """Yield steps that make the files after the last one to which units of the queues lead, and where records say
@@ -410,20 +412,26 @@ class Whereabouts:
     def _going_on(self, others: Mapping[int, Displaced], tail: LogGap) -> Iterator[Displaced]:
         """Yield records without a unit that belong after the end of the log: runs of those that have moved alike.
 
-        Each queue must go on where the log, or the run in front, ends it, but for as many messages as had room before.
+        Each queue must go on where the log, or the run in front, ends it, but for as many messages as had room before,
+        which destroyed ranges after the last record in its place had, too. Where no record lies in its place, and the
+        first ones have expired, a queue goes on anywhere.
 
         Args:
             others: by physical offset.
         """
-        end, due = tail.begin, {key: run.next for key, run in self.damage.order.runs.items()}
+        runs = self.damage.order.runs
+        end, due = tail.begin, {key: run.next for key, run in runs.items()}
+        destroyed = self._room(max((run.last for run in runs.values()), default=0), tail.begin)
+        is_anywhere = not runs and self.log.min_offset > 0
         for moved in sorted(_moved_alike(others), key=lambda moved: moved[0].home):
-            room, following, queued = (moved[0].home - end) // SMALLEST, dict[Key, int](), 0
+            room, following, queued = destroyed + (moved[0].home - end) // SMALLEST, dict[Key, int](), 0
             for fields in (decode_record(one.raw)[0] for one in moved):
                 if not self._is_timely(fields["store_timestamp"], tail, tail.limit):
                     room = -1
                 elif fields["sys_flag"] & TRANSACTION not in UNQUEUED:
                     topic, queue_id, offset = place_of(fields)
-                    lacking = offset - following.get(key := (topic, queue_id), due.get(key, 0))
+                    begin = due.get(key := (topic, queue_id), offset if is_anywhere else 0)
+                    lacking = offset - following.get(key, begin)
                     room = -1 if lacking < 0 or (key in following and lacking) else room - lacking
                     following[key] = offset + messages_of(fields)
                     queued += 1
@@ -431,7 +439,7 @@ class Whereabouts:
                     break
             if room >= 0 and queued > 1 and moved[-1].end <= tail.limit:
                 yield from moved
-                end = moved[-1].end
+                end, destroyed, is_anywhere = moved[-1].end, 0, False
                 due.update(following)
 
     def _step(self, file: str, moved: list[Displaced]) -> Step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,31 @@ def test_records_of_another_time_between_two_gaps_are_not_of_here(tmp_path: Path
     data = file_of(OTHER, 0)[61440 : 61440 + PAGE]
     found = accounted("5.5.0-rocksdb-crash", put(0, 65536, 61440, data), tmp_path)
     assert (found.foreign, found.sacrificed, found.named, found.stand_ins) == ([], [], 9, 21)
+
+
+def test_records_go_home_where_no_other_record_is_left(tmp_path: Path) -> None:
+    """The second file over the first, and zeros in its own place; no unit says that its records belong there."""
+    data = file_of("5.5.0-rocksdb-crash", 1)
+    recipe = [*put(0, 65536, 0, data), *put(1, 65536, 0, bytes(65536))]
+    found = accounted("5.5.0-rocksdb-crash", recipe, tmp_path)
+    assert (found.named, found.stranded, found.moved) == (0, [], 239)
+
+
+def test_records_go_home_where_those_in_front_have_expired(tmp_path: Path) -> None:
+    """The last file over the one in front of it, all others expired: nothing says where queues begin."""
+    root = golden.unpack("4.9.8-crash", tmp_path)
+    *expired, front, last = sorted(path for path in (root / "commitlog").iterdir() if any(path.read_bytes()))
+    for path in expired:
+        path.unlink()
+    was = last.read_bytes()
+    front.write_bytes(was)
+    last.write_bytes(bytes(len(was)))
+    shutil.rmtree(root / "consumequeue")
+    store = open_store_at(str(root))
+    repair = plan_repair(store, RepairOptions(), tmp_path)
+    assert (repair.books.given_up, repair.books.problems) == (0, [])
+    with LogReader(overlaid(store, repair.plan.edits).log_files) as made:
+        assert made.read(int(last.name), len(was)) == was
 
 
 def test_what_is_given_up_as_of_another_log_is_not_put_back(tmp_path: Path) -> None:
