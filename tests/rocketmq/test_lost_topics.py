@@ -140,6 +140,21 @@ def test_topics_that_a_database_of_the_configuration_lacks_are_handed_to_it(
     assert recover(open_store_at(str(root), broker_conf=str(conf))).unknown_topics == []
 
 
+def test_a_database_that_the_settings_leave_unread_names_no_topic(rmqctl: Callable[..., Any], tmp_path: Path) -> None:
+    """One of version 2, of another store, in the place of the broker's own."""
+    root, conf = unpacked("5.5.0-rdbincr-crash", tmp_path)
+    was = stored_topics(open_store_at(str(root), broker_conf=str(conf)))
+    shutil.rmtree(root / "config")
+    golden.copy_tree(golden.pristine("5.5.0-rdbcfgv2-clean") / "config", root / "config")
+    start = recover(open_store_at(str(root), broker_conf=str(conf)))
+    assert set(start.unknown_topics) & was.keys() == {*start.unknown_topics} != set()
+    done = rmqctl("repair", root, "--broker-conf", conf, "--apply", "--yes", "-o", "json")
+    assert json.loads(done.stdout)["summary"]["refusal"] == ""
+    store = open_store_at(str(root), broker_conf=str(conf))
+    assert configured_topics(store) == json.loads((root / "config/topics.json").read_bytes())["topicConfigTable"]
+    assert recover(store).unknown_topics == []
+
+
 def test_topics_that_a_broker_makes_at_its_start_are_not_missed(tmp_path: Path) -> None:
     """Some of them only under the settings of this broker."""
     root, conf = unpacked("4.9.8-clean", tmp_path)

@@ -31,6 +31,7 @@ from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
 from rmqctl.rocketmq.recovery.images import CutFile, QueueImage
 from rmqctl.rocketmq.recovery.rules import Key
+from rmqctl.rocketmq.state.config import has_version_2
 from rmqctl.rocketmq.store.databases import (
     CONFIG_V2,
     GROUPS_V1,
@@ -191,7 +192,8 @@ class _NotThere:
 
 def _needed(store: StoreFiles) -> list[str]:
     """Databases of configuration and pop without which no broker starts."""
-    inside = [path for path in (CONFIG_V2, METADATA) if has_database(store, path)][:1]
+    inside = [METADATA] if has_database(store, METADATA) else []
+    inside = [CONFIG_V2] if has_version_2(store) else inside
     if not inside and store.is_rocksdb:
         inside = [path for path in (TOPICS_V1, GROUPS_V1, OFFSETS_V1) if has_database(store, path)]
     if has_database(store, POP):  # PopConsumerService.start

@@ -22,8 +22,8 @@ from rmqctl.positions import Change
 from rmqctl.repair.edits import Edit, Plan, Step
 from rmqctl.rocketmq.rebuild.databases import replacement
 from rmqctl.rocketmq.repair.config import replaced
-from rmqctl.rocketmq.state.config import CONFIG, OFFSETS, ConsumerOffset, read_config, table, version_1
-from rmqctl.rocketmq.store.databases import CONFIG_V2, METADATA, Database, has_database, new_database, open_database
+from rmqctl.rocketmq.state.config import CONFIG, OFFSETS, ConsumerOffset, has_version_2, read_config, table, version_1
+from rmqctl.rocketmq.store.databases import CONFIG_V2, METADATA, Database, new_database, open_database
 from rmqctl.rocketmq.store.files import LIGHT, StoreFiles
 
 _FILE, _LIGHT_FILE = f"{CONFIG}/consumerOffset.json", f"{CONFIG}/lmqConsumerOffset.json"
@@ -33,7 +33,7 @@ _STEP = "offsets.position"
 
 def default_place(store: StoreFiles) -> str:
     """Return where a broker that starts on the store keeps positions: a database where one is there, else the file."""
-    if has_database(store, CONFIG_V2):
+    if has_version_2(store):
         return CONFIG_V2
     with ExitStack() as opened:
         place = version_1(store, OFFSETS, opened)

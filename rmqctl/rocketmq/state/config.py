@@ -180,7 +180,7 @@ def topics_counter(store: StoreFiles) -> int | None:
     """Return how far the topics in databases have counted: a topics.json that counts further is taken over. None where
     none is: databases are of version 2, or cannot be read.
     """
-    if not has_database(store, CONFIG_V2):
+    if not has_version_2(store):
         with suppress(RmqctlError), ExitStack() as opened:
             return max((0, *(counter for counter, _, _ in _places(store, TOPICS, opened))))
     return None
@@ -255,7 +255,17 @@ def stored_topics(store: StoreFiles) -> Table:
 
 def has_stored_config(store: StoreFiles) -> bool:
     """Whether any configuration lies in a database: then the JSON files do not count."""
-    return any(has_database(store, path) for path in (METADATA, TOPICS_V1, GROUPS_V1, OFFSETS_V1, CONFIG_V2))
+    return has_version_2(store) or any(
+        has_database(store, path) for path in (METADATA, TOPICS_V1, GROUPS_V1, OFFSETS_V1)
+    )
+
+
+def has_version_2(store: StoreFiles) -> bool:
+    """Whether configuration lies in a database of version 2, and not only one that the broker's settings leave unread:
+    another store's.
+    """
+    default = "v1" if "storeType" in store.settings else "v2"
+    return has_database(store, CONFIG_V2) and store.settings.get("configManagerVersion", default) == "v2"
 
 
 def version_1(store: StoreFiles, kind: Kind, opened: ExitStack) -> tuple[Database, str] | None:
@@ -295,7 +305,7 @@ def counter_of(document: Any) -> int:
 
 
 def _version_2(store: StoreFiles, kind: Kind, opened: ExitStack) -> Iterator[tuple[bytes, bytes]]:
-    if has_database(store, CONFIG_V2):
+    if has_version_2(store):
         yield from opened.enter_context(open_database(store, CONFIG_V2, _PURPOSE)).rows("default", kind.prefix)
 
 
@@ -383,7 +393,7 @@ def is_made_at_start(topic: str, settings: Mapping[str, str]) -> bool:
 
 def needs_no_entry(store: StoreFiles) -> Callable[[str], bool]:
     """Return whether a broker that starts on a store serves a topic that its configuration does not name."""
-    if has_database(store, CONFIG_V2):
+    if has_version_2(store):
         return is_own_topic
     return lambda topic: is_made_at_start(topic, store.settings)
 

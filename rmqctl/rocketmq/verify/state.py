@@ -66,6 +66,7 @@ from rmqctl.rocketmq.state.config import (
     consumer_offsets,
     delay_offsets,
     has_stored_config,
+    has_version_2,
     is_own_topic,
     known_topics,
     needs_no_entry,
@@ -75,7 +76,7 @@ from rmqctl.rocketmq.state.config import (
     topics_with_queues,
 )
 from rmqctl.rocketmq.state.releases import has_known_broker
-from rmqctl.rocketmq.store.databases import CONFIG_V2, DatabaseDamaged, has_database
+from rmqctl.rocketmq.store.databases import DatabaseDamaged
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     QUEUES,
@@ -381,7 +382,7 @@ def _orphans(store: StoreFiles) -> Iterator[Finding]:
     """Find topics with queues that the configuration does not name, wherever queues and configuration are; that of
     version 2 never names topics that were made by themselves.
     """
-    known = None if has_database(store, CONFIG_V2) else configured_topics(store)
+    known = None if has_version_2(store) else configured_topics(store)
     if known is None:
         return
     try:
