@@ -42,7 +42,7 @@ public final class Client {
         switch (asked[0]) {
             case "read" -> read(server, asked[1], asked[2]);
             case "everything" -> everything(server, asked[1]);
-            case "resume" -> resume(server, asked[1], asked[2]);
+            case "resume" -> resume(server, asked[1], asked[2], asked.length > 3 ? asked[3] : "classic");
             case "write" -> write(server, asked[1], Integer.parseInt(asked[2]), asked.length > 3 ? asked[3] : "");
             case "leave" -> leave(server, asked[1], Integer.parseInt(asked[2]), asked[3]);
             case "create" -> create(server, asked);
@@ -142,11 +142,12 @@ public final class Client {
         }
     }
 
-    /** What a group gets of a topic from its committed offsets on; it fails where it has none. */
-    private static void resume(String server, String group, String topic) {
+    /** What a group gets of a topic from its committed offsets on, by the classic protocol or that of consumers; it fails where it has none. */
+    private static void resume(String server, String group, String topic, String protocol) {
         Properties given = new Properties();
         given.put("bootstrap.servers", server);
         given.put("group.id", group);
+        given.put("group.protocol", protocol);
         given.put("auto.offset.reset", "none");
         given.put("enable.auto.commit", "false");
         try (KafkaConsumer<byte[], byte[]> consumer =
