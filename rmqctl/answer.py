@@ -257,15 +257,20 @@ def staging(root: str, intent: Intent) -> Iterator[Path]:
     if intent.is_real:
         wanted = Path(os.path.realpath(intent.journal or Path(os.path.realpath(root)).parent))
         place = next(p for p in (wanted, *wanted.parents) if p.is_dir())
-        place = place if os.access(place, os.W_OK) else None
-    from tempfile import TemporaryDirectory
+        place = place if os.access(place, os.R_OK | os.W_OK) else None
+    from rmqctl.repair.journal_directory import STAGED, staged
 
-    with TemporaryDirectory(prefix=".rmqctl-plan-", dir=place) as directory:
-        yield Path(directory)
-    if place is not None:  # so that it does not come back after a power cut
-        from rmqctl.files.new_files import sync_path
+    if place is None:
+        from tempfile import TemporaryDirectory
 
-        sync_path(place)
+        with TemporaryDirectory(prefix=STAGED) as directory:
+            yield Path(directory)
+        return
+    from rmqctl.files.new_files import sync_path
+
+    with staged(place) as made:
+        yield made
+    sync_path(place)  # so that it does not come back after a power cut
 
 
 Annotate = Callable[["ByteSource", str, int, int], Iterable["Annotation"]]

@@ -19,10 +19,11 @@ import json
 import os
 import re
 import shlex
+import shutil
 import time
 import zlib
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,8 +41,10 @@ READY, BEGUN, APPLIED, DONE, TAKEN_BACK, UNDONE = "ready", "begun", "applied", "
 finished run taken back by a later one."""
 PENDING = frozenset({BEGUN, APPLIED})
 PART = ".rmqctl-part"
-"""After the name of a journal, or of a file in place of the link, that is not whole yet. Only directories of such a
-name are ever cleaned up."""
+"""After the name of a journal, or of a file in place of the link, that is not whole yet."""
+STAGED = ".rmqctl-plan-"
+"""Before the name of a directory in which what a plan puts in place is built. Only directories of these two kinds of
+names are ever cleaned up."""
 
 
 def line_of(row: dict[str, Any], number: int) -> bytes:
@@ -245,6 +248,7 @@ _BUSY = {errno.EWOULDBLOCK, errno.EACCES}
 _PATIENCE = 60.0
 """Seconds to wait for another run that takes a name; it needs a few milliseconds."""
 _LEFT = re.compile(r"\d{4,}" + re.escape(PART))
+_STAGED = re.compile(re.escape(STAGED) + "[a-z0-9_]{8}")
 
 
 class NameTaken(Exception):
@@ -384,6 +388,37 @@ def _is_ours(path: Path) -> bool:
 
 def _size(path: Path) -> int:
     return os.lstat(path).st_size
+
+
+@contextmanager
+def staged(place: Path) -> Iterator[Path]:
+    """Give a directory to build in what a plan puts in place, removed afterwards; what killed runs left goes first.
+
+    Raises:
+        Refused: another run holds the place.
+    """
+    from tempfile import TemporaryDirectory
+
+    with ExitStack() as ends:
+        with _locked(place):
+            for path in place.iterdir():
+                if _STAGED.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+                    _remove_unless_held(path)
+            directory = Path(ends.enter_context(TemporaryDirectory(prefix=STAGED, dir=place)))
+            held = _open(directory)
+            ends.callback(os.close, held)
+            _lock(held)
+        yield directory
+
+
+def _remove_unless_held(path: Path) -> None:
+    with suppress(OSError):
+        held = _open(path)
+        try:
+            if _lock(held):
+                shutil.rmtree(path)
+        finally:
+            os.close(held)
 
 
 def _make(base: Path, layer: FileLayer) -> list[Path]:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +28,7 @@ from rmqctl.kafka.repair.files import appended
 from rmqctl.kafka.state.internal_topics import share_states
 from rmqctl.kafka.verbs.planning import hold
 from rmqctl.opening import open_store
-from rmqctl.positions import Key, Position, Wanted
+from rmqctl.positions import Key, Position, Wanted, positions_in
 from rmqctl.repair import Plan, Step, apply, pending, resume, undo
 from rmqctl.repair.journal_directory import line_of, rows_of
 from tests.repair.faults import CountingLayer, Killed, KillingLayer, QuickLayer
@@ -341,6 +347,92 @@ def test_killed_at_every_request_it_can_be_finished_and_taken_back(store: Path) 
                         again.prepare()
                     way(journal, layer=QuickLayer())
                     assert {n: k[0] for n, k in files(store)} == ends
+
+
+_DYING = """
+import os, signal, sys
+from commands import cli
+from rmqctl.files.writing import FileLayer
+
+act = FileLayer.request
+for line in sys.stdin:
+    left, *words = line.split()
+    left, child = int(left), os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+        def request(self, operation, path, do):
+            global left
+            if left == 0 and operation != "fsync":
+                os.kill(os.getpid(), signal.SIGKILL)
+            left -= operation != "fsync"
+            return act(self, operation, path, do)
+
+        FileLayer.request = request
+        cli(words, prog_name="rmqctl")
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""For each line a command in a process of its own, which is killed when it asks for something after so many requests."""
+
+
+STRIDES = {JSON: 2, V1: 9, V2: 6, KAFKA: 7}
+"""After how many requests more each process is killed."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ALL, indirect=True)
+def test_a_process_that_is_killed_leaves_what_can_be_finished_and_taken_back(
+    store: Path, rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    """kill -9 before writes, renames and removals of an import into all groups, and into one that is new."""
+    if store.name == KAFKA:
+        (store / ".lock").touch()  # which a node leaves, as does who is killed
+    before, document = state_of(store), json.loads(rmqctl("offsets", store, "export").stdout)
+    old = shown(store)
+    for row in document["positions"]:
+        row["consumer_offset"] = max(row["consumer_offset"] - 2, 0)
+    document["positions"] += [
+        {**row, "group": "new"} for row in document["positions"] if row["group"] == GROUPS[store.name]
+    ]
+    (tmp_path / "positions.json").write_text(json.dumps(document))
+    words = ("offsets", store, "import", tmp_path / "positions.json", "--apply", "--yes")
+    planned = json.loads(rmqctl(*words[:4], "-o", "json").stdout)["changes"]
+    number = "partition" if store.name == KAFKA else "queue_id"
+    new = {**old, **{(row["group"], row["topic"], row[number]): row["to_offset"] for row in planned}}
+    assert len({group for group, *_ in new.items() - old.items()}) > len(GROUPS)
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    outcomes = Counter[str]()
+    with subprocess.Popen(
+        [sys.executable, "-c", _DYING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as dying:  # fmt: skip
+        assert dying.stdin is not None
+        assert dying.stdout is not None
+        for turn, at in enumerate(itertools.count(0, STRIDES[store.name])):
+            print(at, *words, file=dying.stdin, flush=True)
+            status = int(dying.stdout.readline())
+            assert status in {0, -signal.SIGKILL}
+            is_pending = pending(store) is not None
+            if is_pending and turn % 2:
+                assert rmqctl("undo", store, "--resume").exit_code == 0
+                outcomes["finished"] += 1
+                assert shown(store) == new
+            if is_pending or status == 0 or state_of(store) != before:
+                outcomes["taken back"] += 1
+                assert rmqctl("undo", store).exit_code == 0, at
+            assert state_of(store) == before, at
+            shutil.rmtree(store.with_name(f"{store.name}.rmqctl-journal"), ignore_errors=True)
+            if status == 0:
+                break
+        dying.stdin.close()
+    assert min(outcomes["finished"], outcomes["taken back"] - outcomes["finished"]) > 1
+    assert {entry.name for entry in tmp_path.iterdir()} == {store.name, "positions.json"}
+
+
+def shown(root: Path) -> dict[tuple[str, str, int], int]:
+    """What is stored of all groups, by another store object each time."""
+    with open_store(str(root)).offsets() as answer:
+        return {Key(*position.key): position.offset for position in positions_in(answer)}
 
 
 def files(root: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:

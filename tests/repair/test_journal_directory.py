@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.repair import Overwrite, apply, choose_journal, history, pending, undo
-from rmqctl.repair.journal_directory import JOURNAL, journals_in, line_of
+from rmqctl.repair.journal_directory import JOURNAL, journals_in, line_of, staged
 from tests.repair.faults import CountingLayer, FailingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import LOG, make_store, plan_of, put, rich_plan, state_of
 from tests.repair.workshop import Workshop, chosen
@@ -107,6 +107,23 @@ def test_what_a_kill_left_goes_unless_somebody_works_on_it(shop: Workshop) -> No
     assert (shop.base / "0002.rmqctl-part/new/commitlog/1").exists()
     assert (outside / "new/precious").read_bytes() == b"p"
     assert sorted(p.name for p in (shop.base / "0001.rmqctl-part").iterdir()) == ["of the user"]
+
+
+def test_what_a_kill_left_of_staged_files_goes_unless_somebody_builds_there(shop: Workshop) -> None:
+    left, built, own = (shop.home / f".rmqctl-plan-{name}" for name in ("abcd_123", "abcd_124", "of-the-user"))
+    for directory in (left, built, own):
+        put(directory, "positions/000001.sst", b"x")
+    link = shop.home / ".rmqctl-plan-abcd_125"
+    link.symlink_to(own)
+    held = os.open(built, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with staged(shop.home) as mine:
+        put(mine, "new", b"x")
+        with staged(shop.home) as other:
+            assert (mine / "new").exists()
+    os.close(held)
+    assert [path.exists() for path in (left, mine, other, built, own, link)] == [False] * 3 + [True] * 3
+    assert (own / "positions/000001.sst").exists()
 
 
 @pytest.mark.parametrize(
