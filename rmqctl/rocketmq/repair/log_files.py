@@ -7,7 +7,7 @@ destroyed range. Files under a wrong name get their right one, or go where no br
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
@@ -144,7 +144,8 @@ def misplaced_steps(store: StoreFiles, geometry: Geometry) -> Iterator[Step]:
     """Right names for files that have a wrong one; those whose place another file has go into quarantine."""
     found = misplaced_files(store, geometry.commit_log_file_size)
     moved = files_to_rename(store, found)
-    denied = [one for one in moved if _is_denied(store, one)]
+    homes = {one.home for one in moved}
+    denied = [one for one in moved if _is_denied(store, one, homes)]
     moved = [one for one in moved if one not in denied]
     places = {one.name for one in moved}
     for one in found:
@@ -164,9 +165,12 @@ def misplaced_steps(store: StoreFiles, geometry: Geometry) -> Iterator[Step]:
         yield _renamed(moved)
 
 
-def _is_denied(store: StoreFiles, one: Misplaced) -> bool:
+def _is_denied(store: StoreFiles, one: Misplaced, homes: Container[int]) -> bool:
     """Whether units lead elsewhere from the places in queues of the records of a file, or into the place whose name it
     has, and none leads to where its records say; or all of these are older than the file that would be in front.
+
+    Args:
+        homes: places that the records of misplaced files say: units that lead into one lead to those.
     """
     asked, others, source, times = 0, 0, one.file.open(), list[int]()
     try:
@@ -189,6 +193,8 @@ def _is_denied(store: StoreFiles, one: Misplaced) -> bool:
         before = log.store_timestamp(front[-1].base) if front else None
     if before is not None and max(times) < before:
         return True
+    if one.file.base in homes:
+        return False
     return len(references_into(store, [(one.file.base, one.file.base + one.file.size)])) >= _LEAST
 
 

@@ -140,6 +140,15 @@ def test_topics_that_a_start_makes_from_the_log_get_into_the_configuration(tmp_p
     accounted("5.5.0-rdbincr-crash", [{"op": "rmtree", "path": "config"}], tmp_path)
 
 
+def test_exchanged_files_go_home_though_most_queues_are_lost(tmp_path: Path) -> None:
+    """The units that are left lead into the one of them only; the other is no other broker's for that."""
+    name = "5.5.0-rdbcfgv2-crash"
+    recipe = [edit for one, other in ((0, 1), (1, 0)) for edit in put(one, 65536, 0, file_of(name, other))]
+    recipe += [{"op": "rmtree", "path": f"consumequeue/{topic}"} for topic in ("VtwoOrders", "VtwoLog")]
+    found = accounted(name, recipe, tmp_path)
+    assert (found.named, found.stranded, found.moved) == (0, [], 353)
+
+
 def renamed(name: str, file: str, to: str) -> Recipe:
     content = (golden.pristine(name) / file).read_bytes().hex()
     return [{"op": "create", "file": to, "hex": content}, {"op": "delete", "file": file}]
