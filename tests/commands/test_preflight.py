@@ -60,8 +60,9 @@ def test_the_verdict_is_that_of_recover(store: str, to: str, rmqctl: Rmqctl) -> 
         ("5.5.0-rdblite-clean", "5.3.3", "loses", {"queues.light-rocksdb"}),
         ("2.8.2-clean", "3.9.2", "starts", set()),
         ("2.8.2-clean", "4.0.0", "unknown", set()),
-        ("3.9.2-clean", "4.4.0", "starts", set()),
+        ("3.9.2-clean", "4.4.0", "refuses", {"topics.segment-bytes"}),
         ("4.3.1-clean", "3.9.2", "refuses", {"metadata.features"}),
+        ("3.9.2-clean", "4.0.0", "starts", set()),
         ("4.3.1-clean", "4.4.0", "starts", set()),
     ],
 )

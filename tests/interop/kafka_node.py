@@ -213,7 +213,8 @@ class Brokers:
         self._number += 1
         ports = free_port(), free_port()  # of its own: a start that was ended may hold those that it had
         text = (logs / "meta.properties").read_text("utf-8") if (logs / "meta.properties").exists() else ""
-        node = next((int(line[8:]) for line in text.splitlines() if line.startswith("node.id=")), 1)
+        lines = (line.partition("=") for line in text.splitlines())
+        node = next((int(value) for name, _, value in lines if name in {"node.id", "broker.id"}), 1)
         return write_properties(self.home / f"{self._number}.properties", logs, {node: ports}, node, **self._settings)
 
 

@@ -165,9 +165,10 @@ def _started(brokers: Brokers, logs: Path) -> dict[str, Any]:
 
 
 def _why(log: str) -> str:
-    """The last thing that a broker said before it ended."""
+    """What ended a broker, in its own words: what it calls fatal, else the last thing that it said."""
     said = [line for line in log.splitlines() if ("Exception" in line or "ERROR" in line) and "\tat " not in line]
-    return "\n".join(line[:400] for line in said[-3:])
+    fatal = next((at for at, line in enumerate(said) if "fatal fault" in line), len(said) - 3)
+    return "\n".join(line[:400] for line in said[max(fatal, 0) :][:3])
 
 
 def main(family: str) -> None:

@@ -15,11 +15,13 @@ from rmqctl.kafka.directory.releases import features_of_release, metadata_versio
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.known_settings import KnownSettings
 from rmqctl.release import Release
+from rmqctl.text import listed_names
 
 KRAFT_ONLY, KRAFT = Release(4, 0, 0), Release(2, 8, 0)
 METADATA_LOG_SINCE = Release(3, 0, 0)
 STRAY_SINCE, DIRECTORY_IDS_SINCE, TIERED_SINCE = Release(3, 7, 0), Release(3, 7, 0), Release(3, 6, 0)
 SETTINGS = KnownSettings(__package__, "settings.txt", "KafkaConfig", ("listener.name.", "metric", "confluent."))
+SEGMENT_BYTES_SINCE, SEGMENT_BYTES_LEAST = Release(4, 1, 0), 1 << 20
 _METADATA = "metadata.version"
 _PRESENT = 2
 """The magic of the format that all releases since 0.11 write."""
@@ -36,6 +38,14 @@ def unread_parts(replicas: Replicas, release: Release) -> Iterator[Statement]:
             "directory.stray", Effect.REFUSES, "-stray directories",
             "found directories that are not in the form of topic-partition: it knows no -stray",
             f"LogManager, since {STRAY_SINCE}", "move the directories that end with -stray out of the log directory",
+        )  # fmt: skip
+    if release >= SEGMENT_BYTES_SINCE and (small := _small_segments(replicas)):
+        yield Statement(
+            "topics.segment-bytes", Effect.REFUSES, f"segment.bytes of {listed_names(small)}",
+            f"segment.bytes of {listed_names(small)} is less than {SEGMENT_BYTES_LEAST:,}, the least that it takes",
+            f"LogConfig (KAFKA-19080), since {SEGMENT_BYTES_SINCE}",
+            "let the present release take the setting away, or raise it: kafka-configs.sh --alter --delete-config "
+            "segment.bytes",
         )  # fmt: skip
     if release < TIERED_SINCE and (tiered := _tiered(replicas)):
         yield Statement(
@@ -110,6 +120,14 @@ def _features(replicas: Replicas, release: Release) -> Iterator[Statement]:
 def _tiered(replicas: Replicas) -> list[str]:
     configs = replicas.configs
     return sorted(t for t in replicas.topics if configs.get(("topic", t), {}).get("remote.storage.enable") == "true")
+
+
+def _small_segments(replicas: Replicas) -> list[str]:
+    """Topics whose segments are to be smaller than releases since `SEGMENT_BYTES_SINCE` take."""
+    found = {
+        name: values.get("segment.bytes", "") for (kind, name), values in replicas.configs.items() if kind == "topic"
+    }
+    return sorted(name for name, value in found.items() if value.isdigit() and int(value) < SEGMENT_BYTES_LEAST)
 
 
 def _old_formats(replicas: Replicas) -> str:

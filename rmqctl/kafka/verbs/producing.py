@@ -27,12 +27,13 @@ from rmqctl.kafka.producer.produce import (
     room_for,
 )
 from rmqctl.kafka.producer.produce import produce as put
+from rmqctl.kafka.state.parts import SEGMENT_BYTES_LEAST
 from rmqctl.producing import Produced, ProduceRequest, source_name
 from rmqctl.release import Release
 
 _WORTH_SAYING = 64 << 20
 """Bytes from which on the room that is needed is said before the work."""
-_INTERNAL_SINCE, _LEAST_SEGMENT = Release(4, 0, 0), 1 << 20
+_INTERNAL_SINCE = Release(4, 0, 0)
 """The first release that takes segments of less than so many bytes by an internal setting only."""
 _SMALL = LogConfig.small()
 _ENDINGS = {"commit": "commit", "rollback": "abort", "pending": "open"}
@@ -122,7 +123,7 @@ class Asked(ProduceRequest):
         found = {"cleanup.policy": "compact"} if self.compact else {}
         size = self.log_file_size or (_SMALL.segment_bytes if self.small else None)
         if size is not None:
-            is_internal = release >= _INTERNAL_SINCE and size < _LEAST_SEGMENT
+            is_internal = release >= _INTERNAL_SINCE and size < SEGMENT_BYTES_LEAST
             found["internal.segment.bytes" if is_internal else "segment.bytes"] = str(size)
         if self.small:
             found["segment.index.bytes"] = str(_SMALL.index_bytes)
