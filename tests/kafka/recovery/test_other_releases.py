@@ -33,4 +33,7 @@ def test_a_broker_of_another_release_does_what_is_foreseen(cell: dict[str, Any],
     if not cell["starts"]:
         return
     serves = any(not topic.startswith("__") for topic, *_ in cell["ends"])
-    assert found["verdict"] == ("starts" if serves else "unknown" if cell["store"] == "2.8.2-kraft" else "loses")
+    verdict = (
+        "unknown" if cell["store"].startswith("2.8.2") else "loses"
+    )  # no release since reads its metadata, if it has any
+    assert found["verdict"] == ("starts" if serves else verdict)
