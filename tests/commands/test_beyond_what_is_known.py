@@ -43,7 +43,8 @@ def test_two_numbers_are_the_newest_known_patch(rmqctl: Rmqctl) -> None:
         ("4.3.1-clean", "3.9.2", "metadata.version has level 30, and 3.9.2 supports 1 to 21"),
         ("4.3.1-clean", "4.1", "metadata.version has level 30, and 4.1.2 supports 7 to 27"),
         ("4.3.1-clean", "4.4.0", None),
-        ("3.9.2-clean", "4.3.1", None),
+        ("3.9.2-clean", "4.0.0", None),
+        ("3.9.2-clean", "4.3.1", "is less than 1,048,576, the least that it takes"),
     ],
 )
 def test_a_broker_does_not_start_on_features_that_it_does_not_support(

@@ -169,7 +169,9 @@ def test_configuration(rmqctl: Rmqctl, store: Path) -> None:
     found = plan_of(rmqctl, store, "--apply")
     assert {s["id"] for s in found["steps"]} == {"config.fallback", "config.consumer-offset"}
     assert found["summary"]["after"] == 0
-    assert (store / "config/topics.json").read_bytes() == backup
+    known, before = json.loads((store / "config/topics.json").read_bytes()), json.loads(backup)
+    made = known["topicConfigTable"].pop("TRANS_CHECK_MAX_TIME_TOPIC")  # which the backup is too old to have
+    assert (made["readQueueNums"], known) == (1, before)
 
 
 def test_tables_made_anew(rmqctl: Rmqctl, store: Path) -> None:

@@ -22,7 +22,7 @@ from rmqctl.kafka.log.scan import Extent, scan
 TIME = 1_700_000_000_000
 
 
-COMPACT = {"cleanup.policy": "compact", "segment.bytes": "1500", "index.interval.bytes": "100"}
+COMPACT = {"cleanup.policy": "compact", "internal.segment.bytes": "1500", "index.interval.bytes": "100"}
 
 
 def batches_of(paths: list[Path]) -> Iterator[bytes]:
