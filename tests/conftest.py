@@ -115,13 +115,15 @@ def cuts(request: pytest.FixtureRequest) -> int:
     return request.param
 
 
-@pytest.fixture(autouse=True)
-def _roomy_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def _roomy_disk() -> Iterator[None]:
     """Let half of each disk be free, however full that of the machine is: `doctor` warns of a full one."""
     measured = shutil.disk_usage
 
-    def roomy(path: Any) -> Any:
+    def roomy(path: str | os.PathLike[str]) -> object:
         found = measured(path)
         return found._replace(free=max(found.free, found.total // 2))
 
-    monkeypatch.setattr(shutil, "disk_usage", roomy)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", roomy)
+        yield

@@ -31,11 +31,12 @@ _PATIENCE = 300_000
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     playwright.expect.set_options(timeout=_PATIENCE)
     with playwright.sync_playwright() as started:
-        made = started.chromium.launch(executable_path=_CHROMIUM, args=arguments)
+        places = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(tmp_path_factory.mktemp("home")))
+        made = started.chromium.launch(executable_path=_CHROMIUM, args=arguments, env={**os.environ, **places})
         yield made
         made.close()
 
