@@ -124,7 +124,9 @@ def notice_lines(notices: Iterable[Notice], screen: Screen) -> Iterator[str]:
 
 def _one_notice(notice: Notice, screen: Screen) -> Iterator[str]:
     first = f"{notice.level}  {notice.id}"
-    head, *rest = screen.fold(f"{first}  {said(notice.about)}")
+    text = f"{first}  {said(notice.about)}"
+    head, *rest = screen.fold(text)
+    rest = screen.fold(text[len(head) :].lstrip(), screen.width - len(_INDENT)) if rest else rest
     yield head.replace(notice.level, screen.style(notice.level, SEVERITY_STYLES.get(notice.level, "bold")), 1)
     yield from (f"{_INDENT}{line}" for line in rest)
     for text in notice.lines:

@@ -36,11 +36,8 @@ SETTINGS = {
 
 def settings_of(release: str) -> dict[str, str]:
     """Small segments, by the setting that the release takes."""
-    size = "segment.bytes" if release < "4" else "internal.segment.bytes"
-    return {
-        **{name: value for name, value in COMPACT.items() if name != "segment.bytes"},
-        size: COMPACT["segment.bytes"],
-    }
+    internal = "internal.segment.bytes"
+    return {("segment.bytes" if name == internal and release < "4" else name): value for name, value in COMPACT.items()}
 
 
 def wait_until_clean(logs: Path, ends: dict[int, int]) -> None:

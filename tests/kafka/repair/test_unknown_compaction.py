@@ -30,7 +30,7 @@ def cleaned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Batches of one record each, so that cleaning takes them out as a whole and leaves holes alone."""
     root = tmp_path_factory.mktemp("cleaned") / "store"
     with KafkaEngine.open(root, EngineConfig(clock=lambda: TIME)) as engine:
-        engine.make_topic("t", PARTITIONS, {**COMPACT, "segment.bytes": "700", "delete.retention.ms": "0"})
+        engine.make_topic("t", PARTITIONS, {**COMPACT, "internal.segment.bytes": "700", "delete.retention.ms": "0"})
         for number in range(PARTITIONS):
             write(engine, random.Random(number), number)
         engine.compact(roll=True)
@@ -72,7 +72,7 @@ def test_segments_that_were_emptied_from_the_first_on_are_no_error(tmp_path: Pat
     """Two keys, written over and over: cleaning leaves nothing but the last segment, and no hole beside a batch."""
     root = tmp_path / "store"
     with KafkaEngine.open(root, EngineConfig(clock=lambda: TIME)) as engine:
-        engine.make_topic("t", 1, {**COMPACT, "segment.bytes": "500", "delete.retention.ms": "0"})
+        engine.make_topic("t", 1, {**COMPACT, "internal.segment.bytes": "500", "delete.retention.ms": "0"})
         for at in range(60):
             engine.append("t", 0, [Record(0, TIME + at, -1, b"k%d" % (at % 2), b"v")], BatchHead())
         engine.compact(roll=True)
