@@ -124,9 +124,7 @@ def notice_lines(notices: Iterable[Notice], screen: Screen) -> Iterator[str]:
 
 def _one_notice(notice: Notice, screen: Screen) -> Iterator[str]:
     first = f"{notice.level}  {notice.id}"
-    text = f"{first}  {said(notice.about)}"
-    head, *rest = screen.fold(text)
-    rest = screen.fold(text[len(head) :].lstrip(), screen.width - len(_INDENT)) if rest else rest
+    head, *rest = screen.fold(f"{first}  {said(notice.about)}", hang=len(_INDENT))
     yield head.replace(notice.level, screen.style(notice.level, SEVERITY_STYLES.get(notice.level, "bold")), 1)
     yield from (f"{_INDENT}{line}" for line in rest)
     for text in notice.lines:
@@ -204,7 +202,7 @@ def folded(lines: Iterable[str], screen: Screen | None = None) -> Iterator[str]:
         sentence, mark, typed = line[indent:].rpartition(": rmqctl ")
         if not mark or not screen.folds or cells_of(line) <= screen.width:
             sentence, mark, typed = line[indent:], "", ""
-        first, *rest = screen.fold(sentence + mark[:1], screen.width - indent)
+        first, *rest = screen.fold(sentence + mark[:1], screen.width - indent, hang=indent)
         yield " " * indent + first
         yield from (" " * (2 * indent) + part for part in rest)
         if mark:

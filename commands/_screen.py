@@ -33,9 +33,10 @@ class Screen:
         width = _width()
         return cls(width or DEFAULT_WIDTH, _takes_colour(), folds=bool(width))
 
-    def fold(self, text: str, width: int | None = None, *, anywhere: bool = False) -> list[str]:
+    def fold(self, text: str, width: int | None = None, *, hang: int = 0, anywhere: bool = False) -> list[str]:
         """Lines of a text on this screen, see :func:`fold`; one where nothing folds."""
-        return fold(text, max(self.width if width is None else width, 1), anywhere=anywhere) if self.folds else [text]
+        room = max(self.width if width is None else width, 1)
+        return fold(text, room, hang=hang, anywhere=anywhere) if self.folds else [text]
 
     def style(self, text: str, style: str) -> str:
         """``text`` in a rich style where colour is shown."""
@@ -57,10 +58,11 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
-def fold(text: str, width: int, *, anywhere: bool = False) -> list[str]:
+def fold(text: str, width: int, *, hang: int = 0, anywhere: bool = False) -> list[str]:
     """Lines of at most ``width`` cells, broken at spaces only: a word may be an identifier, and stays whole.
 
     Args:
+        hang: so many cells less have the lines after the first, which are indented.
         anywhere: break words that are too long, too: for bytes of messages.
     """
     if cells_of(text) <= width:
@@ -68,17 +70,21 @@ def fold(text: str, width: int, *, anywhere: bool = False) -> list[str]:
     words = text.split(" ")
     if anywhere:
         words = [piece for word in words for piece in _pieces(word, width)]
-    return list(flow(words, " ", width))
+    return list(flow(words, " ", width, hang))
 
 
-def flow(items: Iterable[str], between: str, width: int) -> Iterator[str]:
-    """Yield items side by side on lines of at most ``width`` cells, an item never broken; 0: one line."""
+def flow(items: Iterable[str], between: str, width: int, hang: int = 0) -> Iterator[str]:
+    """Yield items side by side on lines of at most ``width`` cells, an item never broken; 0: one line.
+
+    Args:
+        hang: so many cells less have the lines after the first.
+    """
     line = ""
     for item in items:
         longer = f"{line}{between}{item}" if line else item
         if line and width and cells_of(longer) + len(between.rstrip(" ")) > width:
             yield (line + between).rstrip(" ")
-            line = item
+            line, width, hang = item, max(width - hang, 1), 0
         else:
             line = longer
     if line:

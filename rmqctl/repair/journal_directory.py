@@ -22,7 +22,7 @@ import shlex
 import shutil
 import time
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -322,7 +322,7 @@ def reserved(base: Path, name: str, layer: FileLayer) -> Iterator[Reserved]:
             with _locked(base) as is_there:
                 if is_there:
                     place = Reserved(base, name, tuple(made))
-                    _clean(base, layer)
+                    _clean(base, _LEFT, lambda path: discard(path, layer), _is_ours)
                     if os.path.lexists(place.path) or os.path.lexists(place.part):
                         raise NameTaken
                     layer.mkdir(str(place.part))
@@ -358,16 +358,21 @@ def discard(path: Path, layer: FileLayer, new: Collection[str] | None = None) ->
             layer.rmdir(directory)
 
 
-def _clean(base: Path, layer: FileLayer) -> None:
-    """Remove what a kill left of journals that were not whole; those that somebody works on stay."""
+def _clean(
+    base: Path,
+    names: re.Pattern[str],
+    remove: Callable[[Path], None],
+    is_ours: Callable[[Path], bool] = lambda path: True,
+) -> None:
+    """Remove directories that a kill left under such names; those that somebody works on stay."""
     for path in base.iterdir():
-        if not _LEFT.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
+        if not names.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
             continue
         with suppress(OSError):
             held = _open(path)
             try:
-                if _lock(held) and _is_ours(path):
-                    discard(path, layer)
+                if _lock(held) and is_ours(path):
+                    remove(path)
             finally:
                 os.close(held)
 
@@ -401,24 +406,12 @@ def staged(place: Path) -> Iterator[Path]:
 
     with ExitStack() as ends:
         with _locked(place):
-            for path in place.iterdir():
-                if _STAGED.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-                    _remove_unless_held(path)
+            _clean(place, _STAGED, shutil.rmtree)
             directory = Path(ends.enter_context(TemporaryDirectory(prefix=STAGED, dir=place)))
             held = _open(directory)
             ends.callback(os.close, held)
             _lock(held)
         yield directory
-
-
-def _remove_unless_held(path: Path) -> None:
-    with suppress(OSError):
-        held = _open(path)
-        try:
-            if _lock(held):
-                shutil.rmtree(path)
-        finally:
-            os.close(held)
 
 
 def _make(base: Path, layer: FileLayer) -> list[Path]:

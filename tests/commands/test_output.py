@@ -582,3 +582,12 @@ def test_what_is_said_on_stderr_breaks_at_words_and_keeps_commands_whole() -> No
 def test_a_step_is_about_the_finding_that_is_nearest_of_several_the_first(offsets: list[int], place: int) -> None:
     rows = [{"offset": offset, "number": number} for number, offset in enumerate(sorted(offsets))]
     assert _nearest(rows, place) is min(rows, key=lambda row: abs(row["offset"] - place))
+
+
+@given(st.lists(st.text("abc", max_size=9), min_size=1, max_size=30), st.integers(8, 40), st.integers(0, 6))
+def test_lines_after_the_first_leave_room_for_their_indent(words: list[str], width: int, hang: int) -> None:
+    first, *rest = fold(" ".join(words), width, hang=hang)
+    longest = max(map(len, words))
+    assert len(first) <= max(width, longest)
+    assert all(len(line) <= max(width - hang, longest) for line in rest)
+    assert " ".join([first, *rest]).split() == " ".join(words).split()

@@ -68,12 +68,12 @@ class Seen:
         self.page.context.close()
         assert self.wrong == []
 
-    def is_wider(self) -> Any:
-        """Elements outside of what scrolls by itself that reach beyond the screen."""
+    def beyond(self, but: str) -> Any:
+        """Elements that are shown and reach beyond the margin, but those inside of such as may."""
         return self.page.evaluate(
-            """() => document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll("body *")]
-            .filter((one) => one.getBoundingClientRect().right > innerWidth + 1 && !one.closest(".wide, .plots, pre, .scroll"))
-            .map((one) => one.outerHTML.slice(0, 120))"""
+            """(but) => [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility() && !one.closest(but)
+            && one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 120))""",
+            but,
         )
 
     def faults(self) -> list[str]:
@@ -195,7 +195,7 @@ def test_it_fits_the_screen_and_axe_finds_no_serious_fault(
     seen = Seen(browser, page(document(name)), tmp_path, color_scheme=scheme)
     seen.page.set_viewport_size(PHONE if screen == "phone" else DESK)
     seen.page.evaluate('() => { for (const one of document.querySelectorAll("details")) one.open = true; }')
-    assert seen.is_wider() == []
+    assert seen.beyond(".wide, .plots, pre, .scroll") == []
     assert seen.faults() == []
     seen.close()
 
@@ -222,11 +222,7 @@ def test_paper_has_all_of_it(name: str, browser: Any, document: Any, tmp_path: P
     seen.page.emulate_media(media="print")
     seen.page.set_viewport_size(A4)
     assert not any(one.is_visible() for one in seen.page.locator("form.filter, .picture button, .skip").all())
-    cut = seen.page.evaluate(
-        """() => [...document.querySelectorAll("main *")].filter((one) => one.checkVisibility() && !one.closest("svg")
-        && one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 120))"""
-    )
-    assert cut == []
+    assert seen.beyond("svg") == []
     seen.close()
 
 

@@ -40,9 +40,10 @@ def unread_parts(replicas: Replicas, release: Release) -> Iterator[Statement]:
             f"LogManager, since {STRAY_SINCE}", "move the directories that end with -stray out of the log directory",
         )  # fmt: skip
     if release >= SEGMENT_BYTES_SINCE and (small := _small_segments(replicas)):
+        what = f"segment.bytes of {listed_names(small)}"
         yield Statement(
-            "topics.segment-bytes", Effect.REFUSES, f"segment.bytes of {listed_names(small)}",
-            f"segment.bytes of {listed_names(small)} is less than {SEGMENT_BYTES_LEAST:,}, the least that it takes",
+            "topics.segment-bytes", Effect.REFUSES, what,
+            f"{what} is less than {SEGMENT_BYTES_LEAST:,}, the least that it takes",
             f"LogConfig (KAFKA-19080), since {SEGMENT_BYTES_SINCE}",
             "let the present release take the setting away, or raise it: kafka-configs.sh --alter --delete-config "
             "segment.bytes",

@@ -166,12 +166,9 @@ def configured_topics(store: StoreFiles) -> Table | None:
     document = read_config(store, "topics.json").document
     if has_stored_config(store):
         with suppress(RmqctlError):
-            stored = stored_topics(store)
-            if document is not None:
-                counter = topics_counter(store)
-                is_taken = counter is not None and counter_of(document) > counter
-                stored |= table(document, "topicConfigTable") if is_taken else {}
-            return stored
+            stored, counter = _topics_and_counter(store)
+            is_taken = document is not None and counter is not None and counter_of(document) > counter
+            return stored | (table(document, "topicConfigTable") if is_taken else {})
         return None
     return table(document, "topicConfigTable") if document is not None else None
 
@@ -182,7 +179,7 @@ def topics_counter(store: StoreFiles) -> int | None:
     """
     if not has_version_2(store):
         with suppress(RmqctlError), ExitStack() as opened:
-            return max((0, *(counter for counter, _, _ in _places(store, TOPICS, opened))))
+            return _counted(_places(store, TOPICS, opened))
     return None
 
 
@@ -250,7 +247,20 @@ def stored_topics(store: StoreFiles) -> Table:
     Raises:
         MissingExtra, Refused, IOFailure: as :func:`stored_offsets`.
     """
-    return _named(store, TOPICS)
+    return _topics_and_counter(store)[0]
+
+
+def _topics_and_counter(store: StoreFiles) -> tuple[Table, int | None]:
+    """The topics in the databases, and what :func:`topics_counter` says, by opening them once."""
+    found: Table = {}
+    with ExitStack() as opened:
+        places = _places(store, TOPICS, opened)
+        if places:
+            database, family = _chosen(places)
+            found |= {_text(key): _document(value) for key, value in database.rows(family)}
+        for key, value in _version_2(store, TOPICS, opened):
+            found[_text(key[len(TOPICS.prefix) + 2 :])] = _document(value[1:])
+        return found, None if has_version_2(store) else _counted(places)
 
 
 def has_stored_config(store: StoreFiles) -> bool:
@@ -278,15 +288,24 @@ def version_1(store: StoreFiles, kind: Kind, opened: ExitStack) -> tuple[Databas
         MissingExtra, Refused, IOFailure: as :func:`stored_offsets`.
     """
     places = _places(store, kind, opened)
-    if not places:
-        return None
+    return _chosen(places) if places else None
+
+
+_Places = list[tuple[int, Database, str]]
+"""Counters of data versions with the databases and column families that they are of."""
+
+
+def _chosen(places: _Places) -> tuple[Database, str]:
     _, database, family = max(reversed(places), key=lambda place: place[0])  # of equal ones the single database
     return database, family
 
 
-def _places(store: StoreFiles, kind: Kind, opened: ExitStack) -> list[tuple[int, Database, str]]:
-    """The counters of data versions with the databases and column families that they are of."""
-    places: list[tuple[int, Database, str]] = []
+def _counted(places: _Places) -> int:
+    return max((0, *(counter for counter, _, _ in places)))
+
+
+def _places(store: StoreFiles, kind: Kind, opened: ExitStack) -> _Places:
+    places: _Places = []
     for path, family, version in (
         (kind.separate, "default", "kvDataVersion"),
         (METADATA, kind.single, f"{kind.single}Version"),
@@ -307,18 +326,6 @@ def counter_of(document: Any) -> int:
 def _version_2(store: StoreFiles, kind: Kind, opened: ExitStack) -> Iterator[tuple[bytes, bytes]]:
     if has_version_2(store):
         yield from opened.enter_context(open_database(store, CONFIG_V2, _PURPOSE)).rows("default", kind.prefix)
-
-
-def _named(store: StoreFiles, kind: Kind) -> Table:
-    found: Table = {}
-    with ExitStack() as opened:
-        place = version_1(store, kind, opened)
-        if place is not None:
-            database, family = place
-            found |= {_text(key): _document(value) for key, value in database.rows(family)}
-        for key, value in _version_2(store, kind, opened):
-            found[_text(key[len(kind.prefix) + 2 :])] = _document(value[1:])
-    return found
 
 
 def _of_version_2(key: bytes, value: bytes) -> list[ConsumerOffset]:
