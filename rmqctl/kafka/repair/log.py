@@ -388,14 +388,15 @@ class LogMender:
     def _unknown(self) -> str:
         return "" if self.endings is None else self.endings.unknown
 
-    def _as_few(self, lost: Range) -> tuple[bytes, str]:
-        """Batches for the offsets of a range in as few bytes as it takes, and what is known of the markers there."""
+    def _as_few(self, lost: Range) -> tuple[bytes, str, int]:
+        """Batches for the offsets of a range in as few bytes as it takes, what is known of markers there, how many."""
         epoch, timestamp = self._epoch(lost), self._timestamp(lost)
         markers = {} if self.endings is None else self.endings.of(lost)
         made = with_markers(lost, markers, epoch, timestamp, fills=False) if markers else None
         text = f"; the markers there are known: {self._named(markers)}" if made else ""
         self._note(f"{self.survey.partition.directory}/{lost.first:020d}.log", markers)
-        return made or empty_batch(lost.first, lost.beyond - 1, epoch, timestamp), text + self._unknown()
+        data = made or empty_batch(lost.first, lost.beyond - 1, epoch, timestamp)
+        return data, text + self._unknown(), len(markers) if made else 0
 
     def _epoch(self, lost: Range) -> int:
         low = lost.before.epoch if lost.before is not None else -1
@@ -589,11 +590,13 @@ class LogMender:
             return
         if data is None:
             if self.survey.partition.is_metadata_log:
-                data = self._without_changes(lost, self._epoch(lost), self._timestamp(lost)).data
+                filling = self._without_changes(lost, self._epoch(lost), self._timestamp(lost))
+                data, known, loses = filling.data, "", filling.loses
             else:
-                data, markers = self._as_few(lost)
-                why += markers
-            what, loses = f"bridge offsets {lost.first} to {lost.beyond - 1} with an empty batch", lost.count
+                data, known, markers = self._as_few(lost)
+                loses = lost.count - markers
+            why += known
+            what = f"bridge offsets {lost.first} to {lost.beyond - 1} with an empty batch"
             why += left_over(self.sources, self.epochs, lost.first, lost.beyond)
         if self.endings is not None:
             self.endings.pass_over(lost, data)

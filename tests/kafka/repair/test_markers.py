@@ -96,6 +96,21 @@ def test_markers_in_a_segment_that_is_lost_as_a_whole(directory: str, how: str, 
             assert fate(b, after) in {fate(b, before), None}, "committed stays committed, aborted aborted"
 
 
+def test_markers_of_a_lost_segment_are_not_given_up(tmp_path: Path) -> None:
+    """What a step says that it gives up are the offsets without the markers that it writes again."""
+    root = alone("4.3.1-crash", "txn-a-0", tmp_path)
+    file = Survey(opened(root).partitions[0]).files[1]
+    (root / file.name).unlink()
+    (tmp_path / "staged").mkdir()
+    plan = plan_repair(opened(root), RepairOptions(Release(3, 9, 2)), tmp_path / "staged").plan
+    (step,) = (step for step in plan.steps if step.what.startswith("bridge"))
+    after = Survey(overlaid(opened(root), plan.steps).partitions[0])
+    bridged = [batch for row in range(len(after)) if (batch := after.batch(row)).segment == 1]
+    made = sum(batch.is_marker for batch in bridged)
+    assert made > 0
+    assert step.loses == bridged[-1].last_offset + 1 - bridged[0].base_offset - made
+
+
 @pytest.mark.parametrize("change", [lambda data: data[:40] + b"\n\0\n" + data[40:], lambda data: data[:40] + data[45:]])
 def test_a_marker_of_another_size(change: Callable[[bytes], bytes], tmp_path: Path) -> None:
     root = alone(*PLACES[2], tmp_path)
