@@ -177,6 +177,7 @@ class ForeseenStart:
         harm: what it changes for the worse, one phrase; "" where it is harmless.
         unknown: why it cannot be known what it serves; "" where it can.
         statements: what of the store it does not read, or reads otherwise.
+        unserved: of which topics it serves nothing that are there whole, one phrase; "" for none.
     """
 
     release: Release
@@ -188,6 +189,7 @@ class ForeseenStart:
     harm: str
     unknown: str = ""
     statements: Sequence[Statement] = ()
+    unserved: str = ""
 
     @property
     def verdict(self) -> str:
@@ -303,6 +305,8 @@ def _headline(found: Foresight) -> str:
     ]
     if without := [one.about for one in start.statements if one.harms]:
         costs.append(f"does without {_some(without, every=False)}")
+    if start.unserved:
+        costs.append(f"serves {start.unserved}")
     return f"{broker} starts and {', '.join(costs)}." if costs else f"{start.harm[0].upper()}{start.harm[1:]}"
 
 

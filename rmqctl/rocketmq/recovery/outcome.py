@@ -179,13 +179,19 @@ class Recovery:
             found.append(
                 f"number {count} wrong, the first of queue {queue} {first['placed']} instead of {first['stated']}"
             )
-        if self.unknown_topics:
-            found.append(f"serve nothing of topics that its configuration does not name: {_some(self.unknown_topics)}")
+        if self.unserved:
+            found.append(f"serve {self.unserved}")
         if harms := self.unread_harms:
             found.append(f"do without {_some([part.about for part in harms])}")
         if self.emptied:
             found.append(f"make empty databases in the place of {_some(self.emptied)}")
         return f"{broker} {', '.join(found)}" if found else ""
+
+    @property
+    def unserved(self) -> str:
+        """Of which topics a broker serves nothing, one phrase; "" for none."""
+        names = _some(self.unknown_topics) if self.unknown_topics else ""
+        return f"nothing of topics that its configuration does not name: {names}" if names else ""
 
     @property
     def removes(self) -> bool:

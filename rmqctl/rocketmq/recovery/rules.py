@@ -292,10 +292,14 @@ def _load_config(store: StoreFiles, rules: RecoveryRules) -> None:
             raise LoadFailure(f"neither {found.path} nor its .bak can be read")
 
 
-def unknown_topics(store: StoreFiles, topics: Iterable[str]) -> list[str]:
-    """Topics that the configuration does not name, sorted: a broker answers TOPIC_NOT_EXIST to their consumers."""
+def unknown_topics(store: StoreFiles, topics: Iterable[str], *, by_a_broker: bool = False) -> list[str]:
+    """Topics that the configuration does not name, sorted: a broker answers TOPIC_NOT_EXIST to their consumers.
+
+    Args:
+        by_a_broker: a store that no broker has kept, and so without a configuration, is to be one's.
+    """
     known = configured_topics(store)
-    if known is None and (has_stored_config(store) or not has_known_broker(store)):
+    if known is None and (has_stored_config(store) or not (by_a_broker or has_known_broker(store))):
         return []
     is_served = needs_no_entry(store)
     return sorted(t for t in topics if t not in (known or {}) and not is_served(t))

@@ -11,10 +11,11 @@ from rmqctl.errors import Refused
 from rmqctl.files.settings import read_settings
 from rmqctl.foresight import Estimate, ForeseenStart, Foresight, Load, Pace, Statement, answer_of, measured_rate
 from rmqctl.parallel import most_processes
+from rmqctl.release import Release
 from rmqctl.rocketmq.queues.files import RECOVERED_FILES
 from rmqctl.rocketmq.recovery.outcome import Recovery, lost, undispatched
 from rmqctl.rocketmq.recovery.replay import recover as replay
-from rmqctl.rocketmq.recovery.rules import has_dledger_log
+from rmqctl.rocketmq.recovery.rules import has_dledger_log, unknown_topics
 from rmqctl.rocketmq.state.parts import later_parts
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.state.settings import as_configured
@@ -44,20 +45,29 @@ def _look(store: StoreFiles, asked: questions.Preflight) -> Foresight:
     wanted, statements = store, list[Statement]()
     if asked.conf is not None:
         wanted, statements = as_configured(store, asked.to, read_settings(asked.conf))
-    start = replay(wanted, asked.to, databases=True, processes=most_processes())
+    start = _replayed(wanted, asked.to)
     back = None
     if asked.to != found.highest:
-        back = _start(replay(store, found.highest, databases=True, processes=most_processes()))
+        back = _start(_replayed(store, found.highest))
     return Foresight(
         "rocketmq-store", store.root, found.row(), _start(start), back, statements,
         list(later_parts(found.highest, asked.to)), _estimate(wanted, start) if start.starts else None,
     )  # fmt: skip
 
 
+def _replayed(store: StoreFiles, release: Release) -> Recovery:
+    """Replay the start of a broker; without a configuration, as where a program alone has used the store's classes, it
+    serves nothing.
+    """
+    found = replay(store, release, databases=True, processes=most_processes())
+    found.unknown_topics = unknown_topics(store, {topic for topic, *_ in found.ranges()}, by_a_broker=True)
+    return found
+
+
 def _start(found: Recovery) -> ForeseenStart:
     return ForeseenStart(
         found.release, found.starts, found.error, lost(found), undispatched(found), "message", found.harm("it"),
-        statements=found.unread,
+        statements=found.unread, unserved=found.unserved,
     )  # fmt: skip
 
 
