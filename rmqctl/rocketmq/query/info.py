@@ -18,7 +18,7 @@ from rmqctl.rocketmq.index import NAME_DIGITS, is_asked, may_have_rows
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.queues.rocksdb import open_queues
-from rmqctl.rocketmq.state.config import read_checkpoint
+from rmqctl.rocketmq.state.config import has_version_2, read_checkpoint
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.databases import (
     CONFIG_V2,
@@ -217,15 +217,16 @@ def _configuration(store: StoreFiles) -> list[Subsystem]:
     found = []
     for name, separate, files in _CONFIG:
         inside = [path for path in (CONFIG_V2, METADATA, separate) if has_database(store, path)]
+        read = inside if has_version_2(store) else [path for path in inside if path != CONFIG_V2]
         switches = {}
-        if CONFIG_V2 in inside:
+        if CONFIG_V2 in read:
             switches["configManagerVersion"] = "v2"
-        elif inside:
+        elif read:
             switches["storeType"] = "defaultRocksDB"
-            if METADATA in inside:
+            if METADATA in read:
                 switches["useSingleRocksDBForAllConfigs"] = "true"
         places = [*map(_database, inside), *_there(store, *(f"config/{file}" for file in files))]
-        found.append(Subsystem(name, places, ROCKSDB if inside else FILES, switches))
+        found.append(Subsystem(name, places, ROCKSDB if read else FILES, switches))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +63,20 @@ def test_places(rmqctl: Any) -> None:
     read = {name: part["read"] for name, part in parts.items()}
     assert (read["index"], read["timers"], read["transactions"], read["pop"]) == ("rocksdb",) * 3 + ("files",)
     assert "subsystems" not in info(rmqctl, "5.5.0-clean")
+
+
+@pytest.mark.parametrize(("version", "read"), [("v1", "files"), ("v2", "rocksdb")])
+def test_a_database_that_the_settings_leave_unread_is_not_read(
+    version: str, read: str, rmqctl: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("rocksdict")
+    root, conf = golden.unpack("5.5.0-clean", tmp_path), tmp_path / "broker.conf"
+    golden.copy_tree(golden.pristine("5.5.0-rdbcfgv2-clean") / "config/rdb", root / "config/rdb")
+    conf.write_text(f"configManagerVersion={version}\n")
+    parts = json.loads(rmqctl("info", root, "--broker-conf", conf, "-o", "json").stdout)["subsystems"]
+    for name in ("topics", "groups", "offsets"):
+        assert (parts[name]["lies_in"], parts[name]["read"]) == ("both", read)
+        assert parts[name]["switches"] == (["configManagerVersion=v2"] if version == "v2" else [])
 
 
 @pytest.mark.parametrize("name", ["5.5.0-rdbcq-clean", "5.5.0-rdbpop-clean", "5.5.0-rdblite-clean"])
