@@ -28,6 +28,8 @@ _NAP = 0.5
 """Seconds of sleep, at most, between two looks at whether it is to end."""
 _UNTIDY = 32 << 20
 """Bytes that are read before memory is freed."""
+_RESTART = 600
+"""Seconds that a store whose broker has ended counts as one in use still."""
 _SHARE = 20
 """Figures may take one part in so many of the time."""
 
@@ -77,6 +79,7 @@ class _Watched:
         due: when its next cycle may begin; cycles: how many were ended here; seconds of the clock.
         looked: when its figures may be asked for again.
         error: why it could not be opened the last time, "" where it could.
+        runs: a broker ran on it at the last look; ran: when one did for the last time, None: never.
     """
 
     member: Member
@@ -85,6 +88,8 @@ class _Watched:
     cycles: int = 0
     looked: float = 0
     error: str = ""
+    runs: bool = False
+    ran: float | None = None
 
 
 class Watch:
@@ -245,7 +250,12 @@ class Watch:
             if running:
                 self._wait(self.settings.patience)
             again, _ = self._checked(store, part)
-            rows = {key: row for key, row in rows.items() if key in again or key in memory.found}
+            waits = self._has_just_ended(store)
+            rows = {
+                key: row
+                for key, row in rows.items()
+                if key in memory.found or (key in again and not (waits and row["severity"] == "warning"))
+            }
         new = []
         for key, row in rows.items():
             if key in memory.found:
@@ -263,10 +273,18 @@ class Watch:
             if now is None:
                 return {}, True
             running = opened.state != "clean"
+            store.runs = opened.is_running
+            store.ran = self._clock() if store.runs else store.ran
             rows = {key_of(row): row for row in opened.verify(processes=1, notes=False, part=now)}
         except (RmqctlError, OSError):  # what keeps it from being opened is said when its parts are asked for
             return {}, True
         return rows, running
+
+    def _has_just_ended(self, store: _Watched) -> bool:
+        """Whether the broker of a store was ended a moment ago: what is no error may be work that it goes on with when
+        it runs again. The units of a file of the log that expired just before are deleted then.
+        """
+        return not store.runs and store.ran is not None and self._clock() - store.ran < _RESTART
 
     def _wait(self, seconds: float) -> None:
         until = self._clock() + seconds

@@ -20,6 +20,10 @@ from rmqctl.errors import WrongUsage
 from rmqctl.inventory import Member, members_of
 from rmqctl.kafka.verbs import checking
 from rmqctl.opening import open_store
+from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
+from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.verify import parts
 from rmqctl.watch import Memory, Settings, Watch, scrub
 from tests.commands.test_beside_a_writer import writing
@@ -118,6 +122,33 @@ def test_a_planted_flip_is_said_within_one_cycle(store: Path, seed: int) -> None
     flip(store, random.Random(seed))
     found = of("found", watched(store))
     assert {row["id"] for row in found} & {"log.body-crc", "batch.crc", "log.property-crc", "log.bad-record"}, found
+
+
+def test_warnings_of_a_store_whose_broker_has_just_ended_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of the log has expired, and the broker is killed before it deletes the units, too."""
+    root, clock, memory, is_on = tmp_path / "store", Clock(), Memory(), True
+    config = StoreConfig.small(commit_log_file_size=8192, queue_file_size=200, clock=MadeUpClock(1_700_000_000_000, 1))
+    with StoreEngine.open(root, config) as engine:
+        for number in range(150):
+            engine.put(Message("T", b"%d" % number * 40, 0))
+    monkeypatch.setattr(StoreFiles, "is_running", property(lambda _: is_on))
+    watch = Watch([member(root)], replace(ONCE, cycles=None), memory, clock=clock, sleep=clock.sleep)
+    cycles = (events for events in watch.run() if of("cycle", events))
+    assert not next(cycles)[:-1]
+    min((root / "commitlog").iterdir()).unlink()
+    is_on = False
+    (warning,) = {row["id"] for row in open_store(str(root)).verify(notes=False)}
+    assert warning == "log.gap"
+    next(cycles)
+    assert not memory.of(str(root)).found
+    is_on = True
+    next(cycles)
+    assert not memory.of(str(root)).found, "the broker deletes them now"
+    is_on = False
+    next(cycles)
+    clock.sleep(600)
+    next(cycles)
+    assert [found.row["id"] for found in memory.of(str(root)).found.values()] == ["log.gap"]
 
 
 def test_it_goes_on_where_another_has_ended(store: Path, tmp_path: Path) -> None:
