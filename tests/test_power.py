@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 
 from rmqctl.errors import RmqctlError
@@ -21,7 +22,7 @@ from rmqctl.kafka.log.reference import Record
 from rmqctl.kafka.recovery.replay import recover as recover_kafka
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
-from rmqctl.repair import pending, resume
+from rmqctl.repair import pending, resume, undo
 from rmqctl.rocketmq.engine.config import FlushMode, MadeUpClock, StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import Message, PutResult
@@ -30,6 +31,7 @@ from rmqctl.rocketmq.store.locate import open_store_at
 from tests.conftest import Rmqctl
 from tests.power import Image, Recorder, recorded
 from tests.repair.faults import QuickLayer
+from tests.repair.stores import state_of
 from tests.rocketmq.engine.engine_helpers import complaints
 from tests.writers import COMMANDS, START, Writer
 
@@ -79,6 +81,97 @@ def made_of(image: Image, place: str) -> dict[str, object]:
         for path, _, content in image.walk()
         if path.startswith(f"{place}/")
     }
+
+
+# --- what changes a store: it can be gone on with, and taken back ---------------------------------------
+
+_CUTS = 100
+_IN_PLACE = ("offsets", "rebuild", "recover", "repair")
+
+
+def contents(root: Path) -> dict[str, object]:
+    """Every file with hash and time, but the lock that a run takes."""
+    return {path: found for path, found in state_of(root, directories=False).items() if path != "./.lock"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writer", [w for w in COMMANDS if w.name.startswith(_IN_PLACE) and not w.makes], ids=str)
+def test_what_is_cut_off_can_be_gone_on_with_and_taken_back(writer: Writer, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    home, saved = tmp_path / "home", tmp_path / "saved"
+    root = home / writer.words.split()[1].removeprefix("@/")
+    writer.prepared(home, rmqctl)
+    shutil.copytree(home, saved, symlinks=True)
+    before = contents(root)
+
+    def again() -> None:
+        shutil.rmtree(home)
+        shutil.copytree(saved, home, symlinks=True)
+
+    moments = recorded(home, lambda: writer.run(home, rmqctl), _CUTS, again=again)
+    after = contents(root)
+    assert after != before
+    pendings = 0
+    for moment in moments:
+        for name, image in moment.images():
+            where = f"{name} of {moment.number} {moment.request}"
+            for way_on, wanted in ((resume, after), (undo, before)):
+                image.put(home)
+                if (journal := pending(root)) is None:
+                    break
+                pendings += 1
+                assert way_on(journal, layer=QuickLayer()).complaints == (), where
+                assert contents(root) == wanted, f"{way_on.__name__} after {where}"
+            else:
+                continue
+            assert contents(root) in ((before, after) if moment is not moments[-1] else (after,)), where
+    assert pendings
+
+
+# --- files and directories of rows: whole, or not there -------------------------------------------------
+
+
+def rows_of(export: Path) -> int | None:
+    """Rows that somebody finds who lists directories; None where there are no files."""
+    found = ds.dataset(export, format="parquet", partitioning="hive") if export.exists() else None
+    return found.to_table().num_rows if found is not None and found.files else None
+
+
+def readable(image: Image, home: Path, place: str) -> object:
+    """What somebody finds who reads what was to be made: the bytes of a file, or the rows of an export."""
+    if place.endswith("/"):
+        image.put(home)
+        return rows_of(home / place)
+    return next(((content.size, content.pages) for path, _, content in image.walk() if path == place), None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("bundle", "out.tar.zst"), ("bundle-kafka", "out.tar.zst"), ("export", "deep/out/"), ("export-kafka", "out/")],
+)
+def test_a_file_that_is_cut_off_is_not_there(name: str, place: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    writer = next(one for one in COMMANDS if one.name == name)
+    home, saved = tmp_path / "home", tmp_path / "saved"
+    writer.prepared(home, rmqctl)
+    shutil.copytree(home, saved, symlinks=True)
+
+    def again() -> None:
+        shutil.rmtree(home)
+        shutil.copytree(saved, home, symlinks=True)
+
+    moments = recorded(home, lambda: writer.run(home, rmqctl), _CUTS, again=again)
+    *_, last = moments
+    whole = readable(dict(last.images())["the least"], home, place)
+    assert whole
+    for moment in moments:
+        for image_name, image in moment.images():
+            found = readable(image, home, place)
+            assert found is None or found == whole, f"{image_name} of {moment.number} {moment.request}"
+        if found is None:  # the next run makes of the last image what this one would have made
+            image.put(home)
+            writer.run(home, rmqctl)
+            assert (home / place).exists()
+            assert not place.endswith("/") or rows_of(home / place) == whole
 
 
 # --- engines: what was acknowledged is there, and a broker starts -------------------------------------

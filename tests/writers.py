@@ -38,7 +38,7 @@ def flipped_rocketmq(home: Path) -> None:
 
 
 def kafka(home: Path, *, crash: bool = False) -> None:
-    config = EngineConfig(log=LogConfig(segment_bytes=2000), clock=lambda: START, seed=1)
+    config = EngineConfig(log=LogConfig(segment_bytes=2000, index_bytes=4096), clock=lambda: START, seed=1)
     engine = KafkaEngine.open(home / "store", config)
     engine.make_topic("t", 2)
     for n in range(60):
