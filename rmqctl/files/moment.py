@@ -180,15 +180,19 @@ class Moment:
         self.listed[directory].pop(name, None)
 
 
-def keep_small(tree: LocalTree, paths: Iterable[str], most: int = 4 << 20) -> dict[str, bytes]:
+SMALL = 4 << 20
+"""Bytes of a file that is kept whole, at most."""
+
+
+def keep_small(tree: LocalTree, paths: Iterable[str]) -> dict[str, bytes]:
     """Read small files whole, by path; what is not there, or larger, is left out."""
     kept = {}
     for path in paths:
         try:
-            data = tree.read_head(path, most + 1)
+            data = tree.read_head(path, SMALL + 1)
         except OSError:
             continue
-        if len(data) <= most:
+        if len(data) <= SMALL:
             kept[path] = data
     return kept
 

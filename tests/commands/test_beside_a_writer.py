@@ -26,6 +26,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.queues.moment import at_one_moment
+from rmqctl.rocketmq.state.config import consumer_offsets
 from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
@@ -174,6 +175,30 @@ def test_what_comes_after_the_moment_is_not_seen(tmp_path: Path) -> None:
         put(70)  # also new queues, files of all kinds, and entries in slots that are in use
         engine.put(Message("New", b"body", 0))
     engine.abandon()
+
+
+def test_a_file_of_config_that_is_just_being_replaced_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker deletes it, and renames the new one: who looks between the two would read a later one afterwards."""
+    with StoreEngine.open(tmp_path / "store", StoreConfig.small()) as engine:
+        engine.put(Message("T", b"body", 0))
+    path = tmp_path / "store/config/consumerOffset.json"
+    path.write_text('{"offsetTable":{"T@g":{"0":1}}}')
+    real, gone = LocalTree.read_head, [path.name]
+
+    def read_head(tree: LocalTree, name: str, size: int) -> bytes:
+        if name.endswith(path.name) and gone:
+            raise FileNotFoundError(gone.pop())
+        return real(tree, name, size)
+
+    monkeypatch.setattr(LocalTree, "read_head", read_head)
+    store = open_store_at(str(tmp_path / "store"))
+    store.is_running = True
+    moment = at_one_moment(store)
+    assert not gone
+    path.write_text('{"offsetTable":{"T@g":{"0":5}}}')
+    assert [found.offset for found in consumer_offsets(moment)] == [1]
 
 
 def test_what_comes_after_the_moment_is_not_seen_in_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

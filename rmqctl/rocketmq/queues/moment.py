@@ -20,7 +20,7 @@ from itertools import chain
 
 import numpy as np
 
-from rmqctl.files.moment import Moment, MomentTree, keep_small, pinned
+from rmqctl.files.moment import SMALL, Moment, MomentTree, keep_small, pinned
 from rmqctl.files.tree import LocalTree, Refusals, Tree
 from rmqctl.rocketmq.index import IndexFile, index_files
 from rmqctl.rocketmq.log.record import LogReader
@@ -46,7 +46,7 @@ def at_one_moment(store: StoreFiles, *, is_last: bool = False) -> StoreFiles:
     if not store.is_running or isinstance(store.tree, MomentTree) or store.has_rocksdb:
         return store
     live = LocalTree(store.root)
-    small = keep_small(live, [*_settled(live), _CHECKPOINT])
+    small = _settled(live) | keep_small(live, [_CHECKPOINT])
     begin, end = _dispatched(replace(store))
     _wait_for_index(store, begin)
     moment, refusals = Moment(), Refusals()
@@ -88,14 +88,23 @@ def _open_all(live: LocalTree, moment: Moment, path: str) -> None:
             moment.hide(entry.path)
 
 
-def _settled(live: LocalTree) -> list[str]:
-    """Return the files of config/, when none of them is just being replaced by a newer one."""
+def _settled(live: LocalTree) -> dict[str, bytes]:
+    """Read the files of config/ when none of them is just being replaced: a broker writes a .tmp, deletes the file, and
+    renames the .tmp (``MixAll.string2File``), so that for a moment the file is not there.
+    """
+    small = dict[str, bytes]()
     for _ in range(_LOOKS):
-        names = [entry.path for entry in live.entries(_SMALL, sizes=False) if not entry.is_directory]
-        if not any(name.endswith(".tmp") for name in names):
+        before = _config(live)
+        small = keep_small(live, before)
+        are_read = all(path in small or size > SMALL for path, size in before.items())
+        if are_read and _config(live).keys() == before.keys() and not any(path.endswith(".tmp") for path in before):
             break
         time.sleep(_PATIENCE)
-    return names
+    return small
+
+
+def _config(live: LocalTree) -> dict[str, int]:
+    return {entry.path: entry.size for entry in live.entries(_SMALL) if not entry.is_directory}
 
 
 def _queues(store: StoreFiles) -> Iterator[Queue]:
