@@ -6,11 +6,14 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.Future;
+import java.util.concurrent.LinkedBlockingQueue;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -46,7 +49,9 @@ public final class Client {
             case "write" -> write(server, asked[1], Integer.parseInt(asked[2]), asked.length > 3 ? asked[3] : "");
             case "leave" -> leave(server, asked[1], Integer.parseInt(asked[2]), asked[3]);
             case "create" -> create(server, asked);
-            case "storm" -> storm(server, asked[1], asked[2], asked.length > 3 ? asked[3] : "");
+            case "storm" -> storm(server, asked[1], asked[2], asked.length > 3 && !asked[3].equals("-") ? asked[3] : "",
+                    asked.length > 4 ? Long.parseLong(asked[4]) : 0);
+            case "latency" -> latency();
             case "calm" -> calm();
             case "ends" -> ends(server);
             case "commit" -> commit(server, asked[1], asked[2], Long.parseLong(asked[3]));
@@ -214,14 +219,17 @@ public final class Client {
     }
 
     private static final List<Thread> STORMS = new ArrayList<>();
+    /** Microseconds from sending to the acknowledgement, of the first after the last question. */
+    private static final BlockingQueue<Long> TOOK = new LinkedBlockingQueue<>(100_000);
     private static volatile boolean stormy;
 
     /**
      * Write to a topic with acks=all until it is to be calm; what is acknowledged goes to a file, a line each.
      *
      * @param id where there is one, 20 records each are a transaction, and each fifth of these is aborted
+     * @param pause milliseconds after each record; 0: a millisecond after each eighth
      */
-    private static void storm(String server, String topic, String path, String id) throws Exception {
+    private static void storm(String server, String topic, String path, String id, long pause) throws Exception {
         Properties given = new Properties();
         given.put("bootstrap.servers", server);
         given.put("acks", "all");
@@ -254,12 +262,14 @@ public final class Client {
                             }
                             producer.beginTransaction();
                         }
+                        long began = System.nanoTime();
                         producer.send(new ProducerRecord<>(topic, key, value), (written, error) -> {
                             if (error == null) {
+                                TOOK.offer((System.nanoTime() - began) / 1000);
                                 acknowledged.println(written.partition() + " " + written.offset() + " " + text);
                             }
                         });
-                        Thread.sleep(number % 8 == 0 ? 1 : 0);
+                        Thread.sleep(pause > 0 ? pause : number % 8 == 0 ? 1 : 0);
                     } catch (InterruptedException | org.apache.kafka.common.KafkaException failed) {
                         System.err.println(failed);
                     }
@@ -270,6 +280,15 @@ public final class Client {
         });
         STORMS.add(storm);
         storm.start();
+    }
+
+    /** How many records were acknowledged since the last question, and of the microseconds that they took the median and the 99th of a hundred. */
+    private static void latency() {
+        List<Long> took = new ArrayList<>();
+        TOOK.drainTo(took);
+        Collections.sort(took);
+        int count = took.size();
+        OUT.printf("[%d,%d,%d]%n", count, count == 0 ? 0 : took.get(count / 2), count == 0 ? 0 : took.get(count * 99 / 100));
     }
 
     private static void calm() throws InterruptedException {

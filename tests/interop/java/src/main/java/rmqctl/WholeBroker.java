@@ -44,7 +44,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * {@code -Drmqctl.groups=GROUP@TOPIC+TOPIC,...} what a consumer of each group got of its topics from the committed offsets on.
  * With {@code -Drmqctl.storm=true} it writes {@code storming} instead, and producers and a consumer of the topics are at work until
  * standard input ends; then how many messages were sent. For each line of standard input it writes how many were sent since the last one,
- * and of the microseconds that they took the median and the 99th of a hundred.
+ * and of the microseconds that they took the median and the 99th of a hundred. {@code -Drmqctl.pause} is how many milliseconds a producer
+ * rests after each message.
  */
 public final class WholeBroker {
     /** Delayed messages that are due are delivered a second after the start. */
@@ -53,6 +54,7 @@ public final class WholeBroker {
     private static final int AT_ONCE = 4;
     private static final long SILENCE_MS = Long.getLong("rmqctl.silence", 3_000);
     private static final long PATIENCE_MS = 120_000;
+    private static final long PAUSE_MS = Long.getLong("rmqctl.pause", 0);
 
     /** Threads of a broker that failed half way keep the process alive: without a halt it would only run into its time limit. */
     public static void main(String[] args) {
@@ -132,6 +134,7 @@ public final class WholeBroker {
                         producer.send(message);
                         took.add((System.nanoTime() - began) / 1000);
                         sent.incrementAndGet();
+                        Thread.sleep(PAUSE_MS);
                     } catch (Exception busy) {
                         System.err.println(busy);
                     }
