@@ -201,6 +201,25 @@ def test_a_file_of_config_that_is_just_being_replaced_is_waited_for(
     assert [found.offset for found in consumer_offsets(moment)] == [1]
 
 
+@pytest.mark.parametrize("left", [None, b""])
+def test_a_file_of_config_that_a_broker_has_moved_to_its_bak_is_waited_for(
+    left: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with StoreEngine.open(tmp_path / "store", StoreConfig.small()) as engine:
+        engine.put(Message("T", b"body", 0))
+    path, text = tmp_path / "store/config/consumerOffset.json", b'{"offsetTable":{"T@g":{"0":1}}}'
+    path.with_name(f"{path.name}.bak").write_bytes(text)
+    path.unlink(missing_ok=True)
+    if left is not None:
+        path.write_bytes(left)
+    monkeypatch.setattr("rmqctl.rocketmq.queues.moment.time.sleep", lambda _: path.write_bytes(text))
+    store = open_store_at(str(tmp_path / "store"))
+    store.is_running = True
+    assert [
+        f.kind.id for f in Verification(at_one_moment(store), VerifyOptions()).findings() if f.level != "note"
+    ] == []
+
+
 def test_what_comes_after_the_moment_is_not_seen_in_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "logs"
     engine = KafkaEngine.open(root, EngineConfig(log=LogConfig(segment_bytes=4000, index_interval=200)))

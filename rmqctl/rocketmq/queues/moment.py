@@ -31,8 +31,8 @@ from rmqctl.rocketmq.store.geometry import HEADER, IndexGeometry, geometry_of
 
 _SMALL = "config"
 _CHECKPOINT = "checkpoint"
-_PATIENCE, _LOOKS = 0.02, 10
-"""Seconds between looks at files that are just being written, and how many."""
+_PATIENCE, _LOOKS, _CONFIG_LOOKS = 0.02, 10, 50
+"""Seconds between looks at files that are just being written, and how many, also at those of config/."""
 _BACK = 1 << 12
 """Units or entries that are read at once on the way back."""
 
@@ -89,15 +89,17 @@ def _open_all(live: LocalTree, moment: Moment, path: str) -> None:
 
 
 def _settled(live: LocalTree) -> dict[str, bytes]:
-    """Read the files of config/ when none of them is just being replaced: a broker writes a .tmp, deletes the file, and
-    renames the .tmp (``MixAll.string2File``), so that for a moment the file is not there.
+    """Read the files of config/ when none of them is just being replaced. For that a broker moves the file to its .bak
+    and writes it again (5.5, ``ConfigManager.persist``), writes over it (5.3), or writes a .tmp, deletes the file and
+    renames the .tmp (4.x, ``MixAll.string2File``): for a moment it is empty or not there.
     """
     small = dict[str, bytes]()
-    for _ in range(_LOOKS):
+    for _ in range(_CONFIG_LOOKS):
         before = _config(live)
         small = keep_small(live, before)
-        are_read = all(path in small or size > SMALL for path, size in before.items())
-        if are_read and _config(live).keys() == before.keys() and not any(path.endswith(".tmp") for path in before):
+        is_whole = all(small.get(path) or size > SMALL for path, size in before.items())
+        is_whole &= all(path.removesuffix(".bak") in before for path in before)
+        if is_whole and _config(live).keys() == before.keys() and not any(path.endswith(".tmp") for path in before):
             break
         time.sleep(_PATIENCE)
     return small
