@@ -462,14 +462,26 @@ class Survey:
 
     @cached_property
     def misses_offsets(self) -> bool:
-        """Whether offsets are missing in or between batches that touch, as compaction leaves them."""
-        names = "base_offset", "last_offset", "segment", "position", "size", "magic", "records_count", "attributes"
-        for _, (base, last, own, position, size, magic, count, attributes) in self.columns.stretches(*names):
-            short = (magic >= 2) & (count < last - base + 1) & (attributes & Attributes.CONTROL == 0)
+        """Whether offsets are missing in or between batches that touch, as compaction leaves them.
+
+        A batch without records counts where it has a producer, for which the cleaner keeps it, and no control batch of
+        nobody goes on after it: all others are bridges (`repair.bridge`).
+        """
+        names = (
+            "base_offset", "last_offset", "segment", "position", "size", "magic", "records_count", "attributes",
+            "producer_id",
+        )  # fmt: skip
+        is_short = False
+        for _, (base, last, own, position, size, magic, count, attributes, producer) in self.columns.stretches(*names):
+            is_control = attributes & Attributes.CONTROL != 0
+            short = (magic >= 2) & (count < last - base + 1) & ~is_control & ((count > 0) | (producer >= 0))
             touch = (own[1:] == own[:-1]) & (position[1:] == position[:-1] + size[:-1])
-            if short.any() or (touch & (base[1:] != last[:-1] + 1)).any():
+            goes_on = touch & (base[1:] == last[:-1] + 1)
+            short[:-1] &= (count[:-1] > 0) | ~(goes_on & is_control[1:] & (producer[1:] < 0))
+            if short[:-1].any() or (touch & ~goes_on).any():
                 return True
-        return False
+            is_short = bool(short[-1])
+        return is_short
 
     def raw(self, segment: int, begin: int, end: int) -> bytes:
         """Bytes of a segment."""

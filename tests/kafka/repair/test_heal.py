@@ -6,6 +6,7 @@ import random
 import struct
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,6 +18,7 @@ from formats.kafka.record_batch import Attributes
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory.directory import Partition, read_directory
 from rmqctl.kafka.directory.file_names import FileKind
+from rmqctl.kafka.repair.bridge import bridge, empty_batch
 from rmqctl.kafka.repair.heal import Healer
 from rmqctl.kafka.repair.log import LogMender
 from rmqctl.kafka.repair.plan import RepairOptions, overlaid, plan_repair
@@ -28,6 +30,7 @@ from rmqctl.repair.edits import Overwrite, SetTimes
 from tests.kafka.batches import TIME, batch, record
 from tests.kafka.repair.attacked import outermost
 from tests.kafka.repair.judged import opened
+from tests.kafka.repair.test_bridge import PRODUCER
 from tests.kafka.repair.test_markers import alone
 
 NOTHING: Mapping[str, bytes] = MappingProxyType({})
@@ -195,6 +198,32 @@ def _zeroed(begin: int, end: int, of: bytes = WHOLE) -> bytes:
 
 def _put(at: int, data: bytes, over: int = 0, of: bytes = WHOLE) -> bytes:
     return of[:at] + data + of[at + over :]
+
+
+BRIDGES = {
+    "without a producer": empty_batch(4, 6, 0, TIME),
+    "of its bytes": bridge(4, 7, 0, TIME, 3 * SIZE, None),
+    "that a producer goes on with": bridge(4, 7, 0, TIME, 3 * SIZE, replace(PRODUCER, epoch=0)),
+}
+
+
+@pytest.mark.parametrize("how", BRIDGES)
+def test_a_log_with_a_bridge_is_not_taken_for_a_compacted_one(how: str, tmp_path: Path) -> None:
+    """No offset is missing in it: the one before a batch, or none after it, says which offset was overwritten."""
+    log = [*LOG[:4], BRIDGES[how] or b"", *LOG[7:]]
+    log[6], log[7] = b"\0\0\0\0\0\0\x5a\xa5" + LOG[8][8:], LOG[9][:70] + bytes(9) + LOG[9][79:]
+    log[-1] = b"\0\0\0\0\0\0\0\3" + LOG[13][8:]
+    held, lost = _repaired(tmp_path, b"".join(log))
+    assert held == {n: LOG[n][17:] for n in (*range(4), 7, 8, *range(10, 14))}
+    assert lost == 1
+
+
+@pytest.mark.parametrize("producer", [True, False])
+def test_a_batch_that_the_cleaner_emptied_shows_compaction(producer: bool, tmp_path: Path) -> None:
+    """It keeps one for its producer, and nothing of nobody goes on there."""
+    emptied = empty_batch(4, 6, 0, TIME, PRODUCER if producer else None)
+    _repaired(tmp_path, b"".join([*LOG[:4], emptied, *LOG[7:]]))
+    assert Survey(opened(tmp_path).partitions[0]).misses_offsets is producer
 
 
 @pytest.mark.parametrize(
