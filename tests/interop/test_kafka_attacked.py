@@ -137,7 +137,7 @@ def _served(
         name: the golden directory that it was before the damage.
         gone: records whose own bytes were destroyed, or that steps give up.
         before: what was to be read before the repair.
-        left: partitions that the plan leaves as they are.
+        left: partitions that the plan leaves as they are: a client that meets damage there reads no other, either.
     """
     wrong = list[str]()
     logs = {path: path.read_bytes() for path in root.rglob("*.log") if "__cluster_metadata" not in str(path)}
@@ -153,7 +153,7 @@ def _served(
         return [f"{outcome}: {[line for line in brokers.log.splitlines() if 'ERROR' in line][:3]}"]
     try:
         for committed, isolation in ISOLATIONS.items():
-            got = {(row[0], row[1], row[2]): repr(row) for row in brokers.ask("everything", isolation)}
+            got = {(row[0], row[1], row[2]): repr(row) for row in brokers.ask("everything", isolation, *left)}
             got = {key: row for key, row in got.items() if key[:2] in stable}
             if committed:  # the coordinator aborts what hung at the crash, and readers then come further
                 got = {key: row for key, row in got.items() if key[2] < stable[key[:2]]}

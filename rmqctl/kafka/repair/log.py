@@ -227,10 +227,11 @@ class LogMender:
         by_segment, whole = self._skipped(findings), list[Step]()
         last = len(self.survey.files) - 1
         cut_from: int | None = None
+        filled = -1
         for lost in self._in_order(findings):
             if isinstance(lost, Finding):
                 is_left = lost.kind is SEGMENT_EMPTIED and lost.level is Severity.WARNING
-                whole += [_left_empty(lost)] if is_left else self._segment(lost)
+                whole += [_left_empty(lost)] if is_left else self._segment(lost, filled)
                 continue
             is_room = all(part.is_room for part in lost.parts)
             if is_room and lost.segment == last and keeps_room:
@@ -238,7 +239,7 @@ class LogMender:
             if stays := self._staying(lost):
                 whole += stays
                 continue
-            filling = self._filling(lost)
+            filling, filled = self._filling(lost), lost.beyond
             if self.endings is not None and not lost.is_tail:
                 self.endings.pass_over(lost, filling.data)
             if lost.is_tail and not filling.data and cut_from is None:
@@ -559,22 +560,19 @@ class LogMender:
 
     # --- whole segments -------------------------------------------------------------------------------
 
-    def _segment(self, finding: Finding) -> Iterator[Step]:
+    def _segment(self, finding: Finding, filled: int) -> Iterator[Step]:
         """Make a segment again that is gone, or empty: from a replica, else an empty batch of its offsets.
 
         Where offsets are missing between two files and nothing shows that a segment was there, only a replica does.
+
+        Args:
+            filled: offsets before it are filled in by what takes the place of damage before the segment.
         """
-        base, is_gap = _base_of(finding), finding.kind is BATCH_OFFSET_GAP
-        number = next((n for n, file in enumerate(self.survey.files) if file.base >= base), len(self.survey.files))
-        before, after = self.survey.around(number, 0)
-        if after is None or (is_gap and (before is None or finding.offset or before.last_offset + 1 >= base)):
-            return  # the log ends before it, or goes on in the same file
-        first = before.last_offset + 1 if before is not None and finding.kind is not SEGMENT_EMPTIED else base
-        later = (file.base for file in self.survey.files if file.base > first)
-        beyond = min(after.base_offset, first + INT_MAX + 1, *later)  # a segment has no room for more
-        lost = Range(number, 0, 0, first, beyond, before, after, ())
-        name = f"{finding.file.rpartition('/')[0]}/{first:020d}.log"
-        data, what, loses, why = None, "", 0, f"{finding.message}; the log goes on at {after.base_offset}"
+        lost, is_gap = self._without_bytes(finding, filled), finding.kind is BATCH_OFFSET_GAP
+        if lost is None or lost.after is None:
+            return
+        name = f"{finding.file.rpartition('/')[0]}/{lost.first:020d}.log"
+        data, what, loses, why = None, "", 0, f"{finding.message}; the log goes on at {lost.after.base_offset}"
         files = list[tuple[str, int]]()  # where there are several, with the bytes of each
         for source in self.sources:
             found = self._between(source, lost.first, lost.beyond)
@@ -608,6 +606,18 @@ class LogMender:
         else:
             edits = tuple(self._created(files or [(name, len(data))], data))
         yield Step(finding.kind.id, name, what, why, edits, loses)
+
+    def _without_bytes(self, finding: Finding, filled: int) -> Range | None:
+        """Return the offsets that are missing with a segment; None where none are, or the log ends before it."""
+        base, is_gap = _base_of(finding), finding.kind is BATCH_OFFSET_GAP
+        number = next((n for n, file in enumerate(self.survey.files) if file.base >= base), len(self.survey.files))
+        before, after = self.survey.around(number, 0)
+        if after is None or (is_gap and (before is None or finding.offset or before.last_offset + 1 >= base)):
+            return None  # the log ends before it, or goes on in the same file
+        first = before.last_offset + 1 if before is not None and finding.kind is not SEGMENT_EMPTIED else base
+        later = (file.base for file in self.survey.files if file.base > first)
+        beyond = min(after.base_offset, first + INT_MAX + 1, *later)  # a segment has no room for more
+        return Range(number, 0, 0, max(first, filled), beyond, before, after, ()) if filled < beyond else None
 
     def _created(self, files: Sequence[tuple[str, int]], data: bytes) -> Iterator[Edit]:
         """Make files of so many bytes each, one after the other."""

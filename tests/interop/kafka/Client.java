@@ -44,7 +44,7 @@ public final class Client {
     static void answer(String server, String[] asked) throws Exception {
         switch (asked[0]) {
             case "read" -> read(server, asked[1], asked[2]);
-            case "everything" -> everything(server, asked[1]);
+            case "everything" -> everything(server, asked[1], List.of(asked).subList(2, asked.length));
             case "resume" -> resume(server, asked[1], asked[2], asked.length > 3 ? asked[3] : "classic");
             case "write" -> write(server, asked[1], Integer.parseInt(asked[2]), asked.length > 3 ? asked[3] : "");
             case "leave" -> leave(server, asked[1], Integer.parseInt(asked[2]), asked[3]);
@@ -78,8 +78,8 @@ public final class Client {
         }
     }
 
-    /** All records of all topics but internal ones; the topic before the other fields. */
-    private static void everything(String server, String isolation) {
+    /** All records of all topics but internal ones, and but some partitions; the topic before the other fields. */
+    private static void everything(String server, String isolation, List<String> besides) {
         try (KafkaConsumer<byte[], byte[]> consumer = reader(server, isolation)) {
             List<TopicPartition> all = new ArrayList<>();
             consumer.listTopics().forEach((topic, partitions) -> {
@@ -87,6 +87,7 @@ public final class Client {
                     partitions.forEach(p -> all.add(new TopicPartition(topic, p.partition())));
                 }
             });
+            all.removeIf(one -> besides.contains(one.toString()));
             read(consumer, all, record -> OUT.printf("[\"%s\",%s]%n", record.topic(), fields(record)));
         }
     }

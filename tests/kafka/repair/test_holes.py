@@ -11,12 +11,14 @@ import pytest
 from fixtures import golden
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory
 from rmqctl.kafka.log.indexes import read_txn_index
+from rmqctl.kafka.repair.log import UNBALANCED
 from rmqctl.kafka.repair.plan import Repair, RepairOptions, overlaid, plan_repair
 from rmqctl.kafka.repair.survey import Survey
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from tests.kafka.repair.judged import opened
 from tests.kafka.repair.markers_helpers import alone
+from tests.kafka.repair.test_leftovers import made, named, run
 
 DIRECTORIES = [f"{release}-{state}" for release in ("4.3.1", "3.9.2") for state in ("clean", "crash")]
 PARTITIONS = ["txn-a-0", "txn-a-1", "txn-b-0"]
@@ -122,3 +124,20 @@ def harm(directory: Path, draw: random.Random) -> None:
         at, size = draw.randrange(max(len(data) - 100, 1)), draw.choice([1, 40, 300, 1500])
         data[at : at + size] = draw.randbytes(min(size, len(data) - at))
         path.write_bytes(data)
+
+
+@pytest.mark.parametrize(("whole_to", "what"), [(3, "bridge offsets 3 to 8 with"), (5, "bridge offsets 5 to 8 with")])
+def test_offsets_of_a_segment_that_is_gone_are_filled_once(whole_to: int, what: str, tmp_path: Path) -> None:
+    """The segment before it is damaged up to its end: what takes the place of that holds them, too."""
+    logs = {base: run(base, base + 3) for base in (0, 3, 6, 9)}
+    logs[3] = run(3, whole_to) + bytes(len(logs[3]) - len(run(3, whole_to)))
+    files = {named(base, ".log"): data for base, data in logs.items() if base != 6}
+    root = made(tmp_path / "d", {**files, named(6, ".index"): bytes(8)}, replication=12, recovery_point=12)
+    (tmp_path / "staged").mkdir()
+    repair = plan_repair(opened(root), RepairOptions(Release(4, 3, 1)), tmp_path / "staged")
+    assert [step.what[: len(what)] for step in repair.plan.steps if step.loses] == [what]
+    assert [step.what for step in repair.left if step.id == UNBALANCED] == []
+    [partition] = overlaid(opened(root), repair.plan.steps).partitions
+    survey = Survey(partition)
+    assert survey.columns["base_offset"].tolist() == [*range(whole_to + 1), 9, 10, 11]
+    assert survey.damages == []
