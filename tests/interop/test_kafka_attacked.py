@@ -40,7 +40,7 @@ from tests.interop.test_kafka_repaired import (
     rows_of,
     taken_back,
 )
-from tests.kafka.repair.attacked import STORES, attacked, attacked_at_once
+from tests.kafka.repair.attacked import attacked, attacked_at_once, store_of
 from tests.repair.stores import state_of
 
 pytestmark = [
@@ -55,7 +55,7 @@ _NAMED = re.compile(r"^(?P<topic>.+)-(?P<number>\d+)@(?P<first>\d+)(?:\.\.(?P<la
 
 def seeds_of(release: str, first: int, last: int) -> list[int]:
     """Return the seeds whose directories a broker of a release starts on."""
-    return [n for n in range(first, last) if STORES[n % len(STORES)].startswith(WRITTEN_BY.get(release, release))]
+    return [n for n in range(first, last) if store_of(n).startswith(WRITTEN_BY.get(release, release))]
 
 
 def named_in(steps: Iterable[dict[str, object]]) -> set[Key]:
