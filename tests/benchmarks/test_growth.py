@@ -3,7 +3,8 @@
 Each verb is measured at four numbers, each twice the one before; the exponent is the slope of the logarithms of time over
 number, without what an answer costs at a number near none. 1 is linear; above 1.15 fails. Sizes:
 RMQCTL_BENCH_QUEUES (default 16000, the largest number of queues), RMQCTL_BENCH_FILES (default 4000, of 64 KiB),
-RMQCTL_BENCH_FINDINGS (default 40000), RMQCTL_BENCH_PARTITIONS (default 4000, of three segments each).
+RMQCTL_BENCH_FINDINGS (default 40000), RMQCTL_BENCH_PARTITIONS (default 4000, of three segments each), RMQCTL_BENCH_DAMAGES
+(default 4000: damaged batches of one Kafka log; half as many segments with one each, a quarter as many partitions).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rmqctl.answer import Answer, Proposal
 from rmqctl.store import Store
 from tests.benchmarks.kafka_logs import make_partitions
 from tests.benchmarks.ratio import ONCE, size
+from tests.kafka.batches import TIME, batch, record
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +32,7 @@ QUEUES = size("QUEUES", 16_000, 64)
 FILES = size("FILES", 4_000, 16)
 FINDINGS = size("FINDINGS", 40_000, 32)
 PARTITIONS = size("PARTITIONS", 4_000, 16)
+DAMAGES = size("DAMAGES", 4_000, 64)
 MOST = 1.15
 """The exponent that is allowed."""
 STEPS = 4
@@ -107,11 +110,37 @@ def _findings(root: Path, count: int) -> None:
     path.write_bytes(data)
 
 
+def _damaged(root: Path, segments: int, batches: int) -> None:
+    """A Kafka log of some segments in which every second batch has a wrong bit."""
+    (root / "t-0").mkdir(parents=True)
+    for segment in range(segments):
+        data = bytearray()
+        for offset in range(segment * batches, (segment + 1) * batches):
+            one = bytearray(
+                batch(offset, [record(0, b"key", b"value %010d" % offset * 4)], base_timestamp=TIME + offset)
+            )
+            one[90] ^= 4 * (offset % 2)
+            data += one
+        (root / "t-0" / f"{segment * batches:020d}.log").write_bytes(data)
+
+
+def _damaged_partitions(root: Path, count: int) -> None:
+    """Kafka partitions with a wrong bit in each."""
+    make_partitions(root, count)
+    for path in root.glob(f"topic*/{15:020d}.log"):
+        data = bytearray(path.read_bytes())
+        data[100] ^= 4
+        path.write_bytes(data)
+
+
 CASES: list[tuple[str, int, Callable[[Path, int], None], tuple[str, ...]]] = [
     ("queues", QUEUES, _queues, tuple(VERBS)),
     ("log files", FILES, _files, tuple(VERBS)),
     ("findings", FINDINGS, _findings, ("verify", "repair")),
     ("partitions", PARTITIONS, make_partitions, tuple(VERBS)),
+    ("damaged batches", DAMAGES, lambda root, count: _damaged(root, 1, 2 * count), ("repair",)),
+    ("damaged segments", DAMAGES // 2, lambda root, count: _damaged(root, count, 2), ("repair",)),
+    ("damaged partitions", DAMAGES // 4, _damaged_partitions, ("repair",)),
 ]
 
 
@@ -132,7 +161,7 @@ def test_growth(
         seconds = [measured(VERBS[name], root) for root in roots]
         slope = exponent(numbers, seconds, start)
         shown = ", ".join(f"{n:,}: {s:.2f} s" for n, s in zip(numbers, seconds, strict=True))
-        RESULTS.append(f"{name:13} over {things:10} exponent {slope:5.2f}   {shown}")
+        RESULTS.append(f"{name:13} over {things:18} exponent {slope:5.2f}   {shown}")
         if slope > MOST and seconds[-1] > 2 * start:
             worse.append(RESULTS[-1])
     assert ONCE or not worse

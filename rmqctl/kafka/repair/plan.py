@@ -52,7 +52,7 @@ from rmqctl.kafka.repair.ledger import KafkaLedger
 from rmqctl.kafka.repair.log import LogMender, Source, carried_on, ended_again, leftover_sources
 from rmqctl.kafka.repair.names import exchange_steps, segment_name_steps
 from rmqctl.kafka.repair.order import order_steps
-from rmqctl.kafka.repair.overlaid import changed_by, cuts_of, edits_of, overlaid
+from rmqctl.kafka.repair.overlaid import Laid, changed_by, cuts_of, edits_of, overlaid
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
 from rmqctl.kafka.repair.transactions import (
     Endings,
@@ -171,9 +171,13 @@ class _Planner(Planner[LogDirectory]):
 
     # --- the directory as the steps so far leave it -----------------------------------------------------
 
+    @cached_property
+    def _laid(self) -> Laid:
+        return Laid(self.below)
+
     @property
     def store(self) -> LogDirectory:
-        return overlaid(self.below, self.steps)
+        return self._laid.lay(self.steps)
 
     @property
     def replicas(self) -> Replicas:
@@ -196,8 +200,9 @@ class _Planner(Planner[LogDirectory]):
         self.advance(stage)
         options = VerifyOptions("structure", processes=self.options.processes)
         checked = Verification(
-            self.store, options, selection=partition.directory, image=self._image, elsewhere=self._beside
-        )
+            self.store, options, selection=partition.directory, image=self._image, elsewhere=self._beside,
+            checkpoints=self._laid.checkpoints,
+        )  # fmt: skip
         return [f for f in checked.findings() if f.level is not Severity.NOTE or f.kind in LOG_KINDS]
 
     @cached_property
@@ -274,7 +279,7 @@ class _Planner(Planner[LogDirectory]):
         partition = next((p for p in directory.partitions if p.directory == name), None)
         if partition is None or partition.state is not DirectoryState.PLAIN:
             return None
-        checkpoints = Checkpoints(directory)
+        checkpoints = self._laid.checkpoints
         compacted = is_compacted(partition, checkpoints, None if partition.is_metadata_log else self._image)
         return partition, PartitionLog(directory, partition, checkpoints), compacted
 

@@ -34,6 +34,7 @@ from rmqctl.kafka.directory.file_names import METADATA_TOPIC, FileKind, meaning_
 from rmqctl.kafka.findings.log import SEGMENT_NAME
 from rmqctl.kafka.loading.checkpoints import Checkpoints
 from rmqctl.kafka.loading.producers import marker_of
+from rmqctl.kafka.log.block import Ints
 from rmqctl.kafka.log.legacy import offsets_inside
 from rmqctl.kafka.log.reference import records_of_batch
 from rmqctl.kafka.repair.columns import Columns
@@ -76,6 +77,7 @@ class Proofs:
         self._copies = [Side(directory.tree) for replica in replicas for directory in replica.directories]
         self._epochs: dict[str, frozenset[tuple[str, int]]] = {}
         self._exchanges: dict[tuple[str, str], bool] = {}
+        self._bases: dict[str, tuple[list[str], Ints, Ints, Ints]] = {}
 
     @cached_property
     def _texts(self) -> str:
@@ -110,7 +112,30 @@ class Proofs:
 
     def was_there(self, record: WholeRecord) -> bool:
         """Whether the partition had a batch of after, in any of its logs."""
-        return any(_find(self.before, file, record) for file in self._logs_of(record.queue))
+        return any(self._is_at(record, file, row) for file, row in self._beginning(record.queue, record.offset))
+
+    def _beginning(self, directory: str, offset: int) -> Iterator[tuple[str, int]]:
+        """Yield the batches that begin with an offset, in any log of a partition: file, and row of its batches."""
+        found = self._bases.get(directory)
+        if found is None:
+            files = list(self._logs_of(directory))
+            bases = [self.before.batches(file)["base_offset"] for file in files]
+            starts, every = np.cumsum([0, *map(len, bases)]), np.concatenate([np.zeros(0, np.int64), *bases])
+            rows = np.argsort(every, kind="stable")
+            found = self._bases[directory] = files, starts, every[rows], rows
+        files, starts, every, rows = found
+        low, high = (int(np.searchsorted(every, offset, side)) for side in ("left", "right"))
+        for row in rows[low:high].tolist():
+            number = int(np.searchsorted(starts, row, "right")) - 1
+            yield files[number], row - int(starts[number])
+
+    def _is_at(self, record: WholeRecord, file: str, row: int) -> bool:
+        """Whether a batch is the one in a row of a file."""
+        columns = self.before.batches(file).columns
+        position, size = (columns.value(name, row) for name in ("position", "size"))
+        if size != record.size:
+            return False
+        return identity_of(record.queue, self.before.bytes_at(file, position, size)) == record.identity
 
     def _of_replica(self, record: WholeRecord, data: bytes) -> str:
         for copy in self._copies:
@@ -665,14 +690,6 @@ def _found(side: Side, file: str, wanted: bytes) -> Iterator[int]:
             yield at + found
             found = data.find(wanted, found + 1)
         at += _WINDOW
-
-
-def _find(side: Side, file: str, record: WholeRecord) -> bool:
-    """Whether a file has a batch, anywhere."""
-    found = side.batches(file)
-    rows = np.flatnonzero((found["base_offset"] == record.offset) & (found["size"] == record.size))
-    places = ((file, int(found["position"][row]), record.size) for row in rows.tolist())
-    return any(identity_of(record.queue, side.bytes_at(*place)) == record.identity for place in places)
 
 
 def _burst(one: bytes, other: bytes) -> int:

@@ -97,6 +97,7 @@ class Verification:
         elsewhere: topic and number of what lies in the broker's other log directories.
         known: what was found in partitions that have not changed since, by the names of their directories.
         memory: takes what is found, for the same.
+        checkpoints: of the directory, where they have been read; None: they are read here.
         watch: called with each split of a log that is not small, as it is taken: what it gave, or why it gave nothing.
     """
 
@@ -110,6 +111,7 @@ class Verification:
     part: frozenset[str] | None = None
     known: Mapping[str, PartitionChecked] = field(default_factory=dict)
     memory: dict[str, PartitionChecked] | None = None
+    checkpoints: Checkpoints | None = None
     watch: Callable[[Partition, Segment, Headers | OSError], object] | None = None
     counts: Counter[str] = field(default_factory=Counter)
     files: int = 0
@@ -120,7 +122,7 @@ class Verification:
     _intervals: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._checkpoints = Checkpoints(self.directory)
+        self._checkpoints = self.checkpoints or Checkpoints(self.directory)
 
     def findings(self) -> Iterator[Finding]:
         """All findings: the directory's own files, each partition in order, checkpoints, metadata."""
@@ -177,8 +179,7 @@ class Verification:
         image = self.image = self.image or state.read_image(directory, checkpoints)
         if self._is_whole:
             yield from state.check_node(directory, image)
-        here = {(p.topic, p.partition) for p in directory.partitions} | self.elsewhere
-        gone = list(gone_of(directory, checkpoints, image, here))
+        gone = self._gone(partitions)
         emptied = {one.partition.directory: one for one in gone if one.partition is not None}
         self._emptied = set(emptied)
         ends: dict[str, int] = {}
@@ -197,6 +198,13 @@ class Verification:
         if metadata is not None and image is not None and metadata in partitions:
             damaged = self.options.level != "quick" and metadata.directory not in ends
             yield from state.check_metadata(metadata, image, damaged=damaged)
+
+    def _gone(self, partitions: Sequence[Partition]) -> list[Gone]:
+        """Return the partitions that are looked at and have no segment; of all, those without a directory, too."""
+        if self.selection:
+            return list(gone_of(replace(self.directory, partitions=[*partitions]), self._checkpoints, None, ()))
+        here = {(p.topic, p.partition) for p in self.directory.partitions} | self.elsewhere
+        return list(gone_of(self.directory, self._checkpoints, self.image, here))
 
     def _beside(self, gone: Sequence[Gone], ends: Mapping[str, int]) -> Iterator[Finding]:
         """Yield findings of what is not here and of checkpoints; of a part what the ends of its logs show."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from rmqctl.kafka.directory import directory as directory_module
+from rmqctl.kafka.repair import overlaid as overlaid_module
 from rmqctl.kafka.repair.plan import Repair, RepairOptions, plan_repair
 from rmqctl.kafka.repair.sides import Side
 from rmqctl.kafka.repair.survey import Survey
 from rmqctl.release import Release
 from rmqctl.repair.edited_file import Overlay
+from tests.benchmarks.kafka_logs import make_partitions
 from tests.kafka.batches import TIME, batch, record
 from tests.kafka.repair.judged import opened
 from tests.kafka.repair.test_leftovers import made, named
@@ -97,3 +101,45 @@ def test_batches_that_are_read_for_a_damaged_one_do_not_grow_with_the_log(
         assert data == b"".join(sound)
         taken.append(reads[0])
     assert taken[1] <= taken[0] + 20
+
+
+@pytest.mark.parametrize("kind", ["partitions", "segments"])
+def test_what_is_looked_at_grows_with_the_damage_and_with_the_log_alone(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with one times the other: a step costs what it changes, and a batch is looked for in one place."""
+    counts = Counter[str]()
+
+    def count(owner: object, name: str) -> None:
+        plain = getattr(owner, name)
+
+        def counted(*args: object, **named: object) -> object:
+            counts[name] += 1
+            return plain(*args, **named)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for module in (directory_module, overlaid_module):
+        count(module, "read_partition")
+    count(Side, "batches")
+    taken = list[int]()
+    for number in (5, 10, 20):
+        root = tmp_path / str(number)
+        if kind == "partitions":
+            make_partitions(root, number, segments=2, batches=2)
+            hurt = sorted(root.glob(f"topic*/{6:020d}.log"))
+        else:
+            files = {named(8 * n, ".log"): b"".join(log(4 * n + 4)[4 * n :]) for n in range(number)}
+            made(root, files, "0 0", replication=8 * number, recovery_point=8 * number)
+            hurt = sorted(root.glob("t-0/*.log"))
+        for path in hurt:
+            data = bytearray(path.read_bytes())
+            data[100] ^= 4
+            path.write_bytes(data)
+        assert len(hurt) == number
+        (tmp_path / f"staged-{number}").mkdir()
+        counts.clear()
+        found = plan_repair(opened(root), RepairOptions(Release(4, 1, 0)), tmp_path / f"staged-{number}")
+        assert sum("heal the batch" in step.what for step in found.plan.steps) == number
+        taken.append(counts.total())
+    assert taken[2] - taken[1] <= 2 * (taken[1] - taken[0])
