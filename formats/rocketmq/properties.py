@@ -46,3 +46,9 @@ def join_properties(pairs: Iterable[tuple[bytes, bytes]], *, closed: bool = True
 def is_closed(text: bytes) -> bool:
     """Whether the text ends with 0x02, which is how the release families differ."""
     return text.endswith(PAIR_END)
+
+
+def is_clean(text: bytes) -> bool:
+    """Whether the text is as encoders write it: no zero bytes, every piece a name, 0x01 and a value."""
+    pieces = text.removesuffix(PAIR_END).split(PAIR_END) if text else []
+    return b"\0" not in text and all(piece.find(NAME_END) > 0 for piece in pieces)

@@ -531,12 +531,12 @@ class _Judge:
 
     def _explain_gone(self, record: WholeRecord) -> None:
         books = self.books
+        if (record.file, record.position) in self._mended:
+            return  # bytes that no CRC covers were put right in it
         if record.name in self.names:
             self.names[record.name] = True
             books.given_up += record.records
             self.lost.append(record)
-        elif (record.file, record.position) in self._mended:
-            return  # bytes that no CRC covers were put right in it
         elif self.ledger.garbage(self.before, self.after, record):
             if (record.file, record.position) not in self._carried:
                 books.garbage += record.records

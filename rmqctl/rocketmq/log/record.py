@@ -17,7 +17,9 @@ from typing import Any, Self
 from formats.errors import DecodeError
 from formats.layout import StructPlan, plan_of
 from formats.rocketmq.client_batch import BatchItem
-from formats.rocketmq.message import Magic, SysFlag, record_plan
+from formats.rocketmq.message import Magic, SysFlag, decode_record, record_plan
+from formats.rocketmq.properties import is_clean
+from formats.rocketmq.property_crc import property_crc, stored_property_crc
 from rmqctl.files.local import ByteSource
 from rmqctl.filters import DEFAULT_MAX_BODY
 from rmqctl.rocketmq.store.files import StoreFile
@@ -112,6 +114,33 @@ def record_name(fields: Mapping[str, Any]) -> str:
     topic = fields["topic"].decode("utf-8", "backslashreplace")
     place = f"{topic}/{fields['queue_id']}@{fields['queue_offset']} at {fields['physical_offset']}"
     return f"{place} #{fields['body_crc'] & 0xFFFFFFFF:08x}"
+
+
+def shows_damage(raw: bytes) -> bool:
+    """Whether the properties of a whole record, or the CRC over all of it, show that bytes are wrong in it: those that
+    the CRC of its body does not cover.
+    """
+    stored = stored_property_crc(raw)
+    return not is_clean(decode_record(raw)[0]["properties"]) or stored not in {None, property_crc(raw)}
+
+
+def is_same_message(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two whole records say the same of their place, and have the same body.
+
+    Args:
+        one, other: of `decode_record`.
+    """
+    return record_name(one) == record_name(other) and one["body"] == other["body"]
+
+
+def is_as_good(raw: bytes, other: bytes) -> bool:
+    """Whether a whole record has the message of another, and its properties or no worse ones: nothing is lost with the
+    other.
+    """
+    one, fields = decode_record(raw)[0], decode_record(other)[0]
+    if not is_same_message(one, fields):
+        return False
+    return one["properties"] == fields["properties"] or shows_damage(other) or not shows_damage(raw)
 
 
 # --- bodies as the consumer sees them ---------------------------------------------------------------
@@ -364,8 +393,6 @@ class LogReader:
         return None if found is None else found[1]
 
     def _decoded(self, physical: int) -> tuple[bytes, dict[str, Any]] | None:
-        from formats.rocketmq.message import decode_record
-
         head = self.head(physical)
         if head is None:
             return None

@@ -40,6 +40,7 @@ from rmqctl.rocketmq.log.record import (
     flags_of,
     head_offset,
     head_size,
+    is_as_good,
     is_inner_batch,
     magic_of,
     names_place,
@@ -126,12 +127,12 @@ class LogLedger:
             return "a placeholder, in whose place there is a record"
         if record.is_at_home and any(f == record.file and at <= record.position for f, at in self._stale):
             return "older than the end of the log: a broker has cut it off"
-        twin, source = self._log(self.stores[id(after)]).fields(record.home), self._open(before, record.file)
-        if twin is not None and source is not None and record_name(twin) == record.name:
+        twin, source = self._log(self.stores[id(after)]).record(record.home), self._open(before, record.file)
+        if twin is not None and source is not None:
             with closing(source):
-                own = decode_record(source.read_at(record.position, record.size))[0]
-            if own["body"] == twin["body"]:
-                return "the message is at home; only bytes that no CRC covers differ"
+                own = source.read_at(record.position, record.size)
+            if is_as_good(twin, own):
+                return "the message is at home, and no less of it; only bytes that no CRC covers differ"
         return ""
 
     def torn(self, tree: Tree, file: str, stretches: Stretches | None) -> Iterator[tuple[int, int]]:

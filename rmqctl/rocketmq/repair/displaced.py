@@ -23,7 +23,13 @@ from rmqctl.files.local import BytesSource
 from rmqctl.findings import FindingKind
 from rmqctl.repair.edits import Create, Cut, Overwrite, Quarantine, Step
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
-from rmqctl.rocketmq.findings.log import LOG_BODY_CRC, LOG_PROPERTIES_LOST, LOG_QUEUE_OFFSET, LOG_STORE_TIME
+from rmqctl.rocketmq.findings.log import (
+    LOG_BODY_CRC,
+    LOG_PROPERTIES_LOST,
+    LOG_PROPERTY_CRC,
+    LOG_QUEUE_OFFSET,
+    LOG_STORE_TIME,
+)
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.commitlog import log_file_at
 from rmqctl.rocketmq.log.measure import lie_in, merged, whole_among, whole_records
@@ -31,10 +37,13 @@ from rmqctl.rocketmq.log.record import (
     HEAD_SEEN,
     SMALLEST,
     LogReader,
+    is_as_good,
+    is_same_message,
     magic_of,
     names_place,
     physical_of,
     record_name,
+    shows_damage,
 )
 from rmqctl.rocketmq.repair.damage import SOURCE, Break, Key, LogDamage, LogGap
 from rmqctl.rocketmq.repair.log_repair import LogRepair
@@ -329,9 +338,15 @@ class Whereabouts:
 
     def _properties(self) -> Iterator[Range]:
         """Damaged properties of whole records, which no CRC covers."""
-        for at, findings in self.damage.records.items():
-            if any(f.kind is LOG_PROPERTIES_LOST for f in findings) and (raw := self.log.record(at)) is not None:
-                yield at + len(raw) - len(decode_record(raw)[0]["properties"]), at + len(raw)
+        for at, raw in self._marred.items():
+            yield at + len(raw) - len(decode_record(raw)[0]["properties"]), at + len(raw)
+
+    @cached_property
+    def _marred(self) -> dict[int, bytes]:
+        """Records whose body is sound and that show other damage, by physical offset."""
+        kinds = {LOG_PROPERTIES_LOST, LOG_PROPERTY_CRC}
+        found = (at for at, findings in self.damage.records.items() if any(f.kind in kinds for f in findings))
+        return {at: raw for at in found if (raw := self.log.record(at)) is not None}
 
     def _strewn(self, sources: Iterable[Range]) -> Iterator[Displaced]:
         """Whole records in the ranges, and in files that are aside, that name another place than theirs."""
@@ -349,11 +364,14 @@ class Whereabouts:
         fits: list[tuple[bool, Displaced]] = []
         open_ones, claimed = dict[int, Displaced](), list[Displaced]()
         for one in found:
+            fields = decode_record(one.raw)[0]
+            place = place_of(fields)
+            if self._is_sounder(fields, one):
+                claimed.append(one)
+                continue
             gap = self._range_of(one, free, bodies)
             if gap is None:
                 continue
-            fields = decode_record(one.raw)[0]
-            place = place_of(fields)
             if self._is_claimed(place, one):
                 claimed.append(one)
             elif self._is_borne_out(fields, place, one, gap):
@@ -370,6 +388,13 @@ class Whereabouts:
             if not any(other.home < one.end and one.home < other.end for other in kept[max(at - 1, 0) : at + 1]):
                 kept.insert(at, one)
         return kept
+
+    def _is_sounder(self, fields: dict[str, Any], one: Displaced) -> bool:
+        """Whether the same message stands where a record says that it belongs, and only that one shows damage."""
+        there = self._marred.get(one.home)
+        if there is None or shows_damage(one.raw) or not shows_damage(there):
+            return False
+        return is_same_message(fields, decode_record(there)[0])
 
     def _range_of(self, one: Displaced, free: list[LogGap], bodies: dict[int, int]) -> LogGap | None:
         """Return the range without anything sound that has the place of a record; None where it is not free."""
@@ -738,7 +763,6 @@ def _is_gone(log: LogReader, at: int, raw: bytes) -> bool:
     fields, home = decode_record(raw)[0], physical_of(raw)
     if raw in (log.read(home, len(raw)), log.read(at, len(raw))):
         return False
-    now, moved = log.fields(at), log.fields(home)
+    now, moved = log.fields(at), log.record(home)
     is_healed = now is not None and now["body"] == fields["body"]
-    is_mended = moved is not None and moved["body"] == fields["body"] and place_of(moved) == place_of(fields)
-    return not (is_healed or is_mended)
+    return not (is_healed or (moved is not None and is_as_good(moved, raw)))

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from formats.rocketmq.message import BODY_MAGIC, COMMIT, TRANSACTION, Magic, SysFlag, codec_of, decode_record
-from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
+from formats.rocketmq.properties import NAME_END, PAIR_END, is_clean, split_properties
 from formats.rocketmq.property_crc import DIGITS, NAME, SIZE
 from rmqctl.repair.crc_correction import CRC32, LONGEST_BURST, MOST_CANDIDATES, Crc, Diagnosis, diagnose, span_of
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
@@ -483,12 +483,6 @@ def place(record: bytearray, fields: list[str], physical: int, claim: QueueRefer
     _put(record, fields, "QUEUEID", head_offset("queue_id", 0), struct.pack(">i", claim.queue_id))
     _put(record, fields, "QUEUEOFFSET", QUEUE_OFFSET_AT, struct.pack(">q", claim.queue_offset))
     _put(record, fields, "TOPIC", topic_at, claim.topic_bytes)
-
-
-def is_clean(properties: bytes) -> bool:
-    """Whether a properties text is as encoders write it: no zero bytes, every piece a name, 0x01 and a value."""
-    pieces = properties.removesuffix(PAIR_END).split(PAIR_END) if properties else []
-    return b"\0" not in properties and all(piece.find(NAME_END) > 0 for piece in pieces)
 
 
 def prove_body(record: bytearray, layout: RecordLayout, *, exact: bool) -> Diagnosis | None:

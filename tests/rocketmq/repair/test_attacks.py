@@ -149,6 +149,27 @@ def test_exchanged_files_go_home_though_most_queues_are_lost(tmp_path: Path) -> 
     assert (found.named, found.stranded, found.moved) == (0, [], 353)
 
 
+@pytest.mark.parametrize("length", [20, 5])
+def test_a_whole_copy_of_a_record_goes_home_over_one_whose_properties_are_damaged(length: int, tmp_path: Path) -> None:
+    """Zeros over a page that begins in them, and both pages of the log in the place of others, too."""
+    data = file_of("5.1.4-clean", 0)
+    at = next(at + len(found.raw) for at, found in whole(data) if at + len(found.raw) > 98304) - length
+    recipe = [*put(0, 131072, at, bytes(PAGE)), *put(1, 131072, 65536, data[at - PAGE : at + PAGE])]
+    found = accounted("5.1.4-clean", recipe, tmp_path)
+    assert (found.named, found.sacrificed, found.stranded) == (0, [], [])
+
+
+@pytest.mark.parametrize("letters", [b"v" * 20, bytes(20)])
+def test_a_copy_with_the_crc_of_the_whole_record_goes_home_over_one_without(letters: bytes, tmp_path: Path) -> None:
+    """Letters in the properties: nothing but that CRC shows that they are not the record's own."""
+    name = "5.5.0-propcrc-clean"
+    at, record = list(whole(file_of(name, 0)))[3]
+    end = len(file_of(name, 1).rstrip(b"\0"))
+    recipe = [*put(0, 65536, at + len(record.raw) - 60, letters), *put(1, 65536, end + 100, record.raw)]
+    found = accounted(name, recipe, tmp_path)
+    assert (found.named, found.moved, found.sacrificed, found.stranded) == (0, 1, [], [])
+
+
 def renamed(name: str, file: str, to: str) -> Recipe:
     content = (golden.pristine(name) / file).read_bytes().hex()
     return [{"op": "create", "file": to, "hex": content}, {"op": "delete", "file": file}]

@@ -421,6 +421,20 @@ def test_a_tail_of_other_properties_makes_no_other_message(bench: Bench) -> None
     assert (books.balances, books.garbage) == (True, 1)
 
 
+def test_a_copy_with_sound_properties_is_no_garbage_where_those_at_home_are_damaged(bench: Bench) -> None:
+    raw, at, free = bench.raw(OTHER), OTHER["commitLogOffset"], END + 100
+    text = decode_record(raw)[0]["properties"]
+    bench.harm(at + len(raw) - 5, bytes(5))
+    bench.harm(free, raw)
+    blanked = with_properties(raw, text[:-5] + b"\x02" * 5)
+    for kept in ([], [bench.put(at, blanked)]):
+        assert not bench.books(*kept, bench.put(free, bytes(len(raw)))).balances
+        named_ones = bench.books(*kept, bench.put(free, bytes(len(raw))), names=[named(raw)])
+        assert (named_ones.balances, named_ones.given_up) == (True, 1)
+    good = bench.books(bench.put(at, raw), bench.put(free, bytes(len(raw))))
+    assert (good.balances, good.moved, good.garbage, good.loses) == (True, 1, 1, 0)
+
+
 def with_properties(raw: bytes, text: bytes) -> bytes:
     """A record with other properties, as long as it says it is."""
     return changed(raw, properties=text)
