@@ -18,6 +18,8 @@ MARK = b"RMQCTL_PLACEHOLDER"
 """Name of the property that says that a record stands for a destroyed message."""
 SHORT_MARK = b"RMQCTL"
 """Its name where the whole one leaves no room for a body."""
+FLAG = int.from_bytes(b"RMQC", "big")
+"""FLAG of a record that has room for neither; brokers do not read that field, and few clients set it."""
 FILLER_TOPIC = b"RMQCTL_FILLER"
 TEXT = b"placeholder: the message stored here was destroyed"
 """The body, as far as there is room; zero bytes follow."""
@@ -44,20 +46,13 @@ def is_filler(fields: Mapping[str, Any]) -> bool:
 
 
 def is_marked(fields: Mapping[str, Any]) -> bool:
-    """Whether a record says beyond doubt that it stands where others were destroyed: by its property, or as a filler.
+    """Whether a record says that it stands where others were destroyed: by its property or its FLAG, or as a filler.
 
     Args:
         fields: of `decode_record`.
     """
     names = {name for name, _ in split_properties(fields["properties"])}
-    return not names.isdisjoint((MARK, SHORT_MARK)) or is_filler(fields)
-
-
-def is_stand_in(fields: Mapping[str, Any]) -> bool:
-    """Whether a record may stand where others were destroyed: also one whose short body left no room for the property,
-    and says it itself.
-    """
-    return is_marked(fields) or _says_so(fields["body"])
+    return fields["flag"] == FLAG or not names.isdisjoint((MARK, SHORT_MARK)) or is_filler(fields)
 
 
 def stand_ins(block: Block) -> Ints:
@@ -72,6 +67,9 @@ def stand_ins(block: Block) -> Ints:
             letters = data[np.minimum(begin[rows] + at, len(data) - 1)]
             rows = rows[(size[rows] <= at) | (letters == text[at])]
         maybe[rows] = True
+    empty = np.flatnonzero(size == 0)
+    if len(empty):
+        maybe[empty] |= block["flag"][empty] == FLAG
     found = np.flatnonzero(maybe)
     return found[[is_marked(block.record(row)) for row in found.tolist()]] if len(found) else found
 

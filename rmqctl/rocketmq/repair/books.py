@@ -49,7 +49,7 @@ from rmqctl.rocketmq.log.record import (
     total_size_of,
     variant_of,
 )
-from rmqctl.rocketmq.log.stand_ins import is_filler, is_stand_in
+from rmqctl.rocketmq.log.stand_ins import is_filler, is_marked
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.replay import recover
@@ -396,7 +396,7 @@ def _record(raw: bytes, file: str, at: int, base: int) -> WholeRecord:
     is_queued = fields["sys_flag"] & TRANSACTION not in UNQUEUED
     return WholeRecord(
         _digest(raw), record_name(fields), file, at, len(raw), home, count,
-        is_at_home=base >= 0 and home == base + at, is_placeholder=is_stand_in(fields),
+        is_at_home=base >= 0 and home == base + at, is_placeholder=is_marked(fields),
         queue=f"{topic}/{fields['queue_id']}" if is_queued else "", offset=fields["queue_offset"],
         span=count if is_queued else 0, open=len(fields["properties"]),
     )  # fmt: skip

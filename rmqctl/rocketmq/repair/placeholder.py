@@ -23,7 +23,7 @@ from formats.rocketmq.message import (
 )
 from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties
 from formats.text import java_hash
-from rmqctl.rocketmq.log.stand_ins import CRC_PROPERTY, FILLER_TOPIC, MARK, OPERATION, SHORT_MARK, TEXT
+from rmqctl.rocketmq.log.stand_ins import CRC_PROPERTY, FILLER_TOPIC, FLAG, MARK, OPERATION, SHORT_MARK, TEXT
 from rmqctl.rocketmq.repair.queue_references import QueueReference
 
 _UNNEEDED = (b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER")
@@ -73,10 +73,11 @@ def placeholder(
     if claim.batch:
         return _inner_batch(fields, claim, size, setting)
     need = _needed(claim, setting) + _light(light)
+    flagged = fields | {"flag": FLAG}
     marks: tuple[Pairs, ...] = ([(MARK, b"destroyed")], [(MARK, b"1")], [(SHORT_MARK, b"1")], [])
     for least in (1, 0):  # without a body only where the destroyed record can have had none
         for mark in marks[3 * (not least) :]:
-            record = _filled(fields, [*need, *mark], size, setting, least)
+            record = _filled(fields if mark else flagged, [*need, *mark], size, setting, least)
             if record is not None:
                 return record
     return None
@@ -111,7 +112,7 @@ def bodiless(fields: dict[str, object], raw_size: int, properties: bytes, settin
             record = _sized(fields, text + joint + mark + end, raw_size, setting, 1)
             if record is not None:
                 return record
-    return _sized(fields, properties, raw_size, setting)
+    return _sized(fields | {"flag": FLAG}, properties, raw_size, setting)
 
 
 def _without(properties: bytes, names: Collection[bytes]) -> bytes:
@@ -216,14 +217,14 @@ def _inner_batch(fields: dict[str, object], claim: QueueReference, size: int, se
     properties = join_properties([(b"INNER_NUM", b"%d" % claim.batch), (b"INNER_BASE", b"%d" % claim.queue_offset)])
     marked = properties + join_properties([(MARK, b"destroyed")])
     fields = fields | {"sys_flag": _INNER}
-    for text in (marked, properties):
+    for text, flag in ((marked, 0), (properties, FLAG)):
         room = size - _without_body(fields) - len(text) - _CRC_SIZE * setting.property_crc
         if room >= _ITEM * claim.batch:
             least = int(room >= (_ITEM + 1) * claim.batch)
             extra = room - (_ITEM + least) * claim.batch
             items = [_item(least + (extra if i == 0 else 0)) for i in range(claim.batch)]
             crc = CRC_PROPERTY + b"\x01" + b"0" * 10 + b"\x02" if setting.property_crc else b""
-            return _built(fields, b"".join(items), text + crc, size, setting)
+            return _built(fields | {"flag": flag}, b"".join(items), text + crc, size, setting)
     return None
 
 

@@ -18,7 +18,7 @@ from rmqctl.rocketmq.findings.log import (
     LOG_GAP,
 )  # fmt: skip
 from rmqctl.rocketmq.log.record import LogReader
-from rmqctl.rocketmq.log.stand_ins import is_stand_in
+from rmqctl.rocketmq.log.stand_ins import is_marked
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of
 from rmqctl.rocketmq.repair.log_files import path_of
 from rmqctl.rocketmq.repair.queue_references import place_of
@@ -112,7 +112,7 @@ def _units_off(queue: Queue, file: StoreFile, log: LogReader) -> int:
     for first, units in queue.chunks(file):
         for row in np.flatnonzero(queue.valid(units) & ~is_pre_blank(units))[:_MOST_ASKED].tolist():
             fields = log.fields(int(units["physical_offset"][row]))
-            if fields is not None and place_of(fields)[:2] == queue.key and not is_stand_in(fields):
+            if fields is not None and place_of(fields)[:2] == queue.key and not is_marked(fields):
                 found.add(file.base // UNIT.itemsize + first + row - fields["queue_offset"])
         break
     return found.pop() if len(found) == 1 else 0

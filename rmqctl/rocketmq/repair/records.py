@@ -28,7 +28,7 @@ from rmqctl.rocketmq.findings.log import (
 )
 from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.record import CRC_SPAN, HEAD_SEEN, LogReader, magic_of, record_name
-from rmqctl.rocketmq.log.stand_ins import is_stand_in
+from rmqctl.rocketmq.log.stand_ins import is_marked
 from rmqctl.rocketmq.repair.damage import SOURCE, setting_of
 from rmqctl.rocketmq.repair.heal import (
     Mended,
@@ -137,7 +137,7 @@ class RecordMender:
             raw = log.record(begin)
             if raw is None and magic_of(log.read(begin, HEAD_SEEN)) == Magic.BLANK:
                 begin = file.base + file.size
-            elif raw is None or is_stand_in(decode_record(raw)[0]):
+            elif raw is None or is_marked(decode_record(raw)[0]):
                 return False
             else:
                 begin += len(raw)
@@ -189,7 +189,7 @@ class RecordMender:
         topic, queue_id, offset = place
         led = (leads_to(self.repair.store, (topic, queue_id, near)) for near in (offset - 1, offset + 1))
         found = [fields for at in led if at is not None and (fields := self.repair.log.fields(at)) is not None]
-        return bool(found) and all(map(is_stand_in, found))
+        return bool(found) and all(map(is_marked, found))
 
     def _record(self, physical: int, findings: list[Finding], moved: QueueReference | None) -> Iterator[Step]:
         raw, file = self.repair.log.record(physical), self.repair.log.file_of(physical)

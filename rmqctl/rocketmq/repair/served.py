@@ -18,7 +18,7 @@ from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.measure import is_whole_record, whole_records
 from rmqctl.rocketmq.log.record import LogReader, physical_of, record_name
 from rmqctl.rocketmq.log.scan import Extent, scan
-from rmqctl.rocketmq.log.stand_ins import is_stand_in
+from rmqctl.rocketmq.log.stand_ins import is_marked
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.repair.queue_references import Place, place_of
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, StoreFile, StoreFiles
@@ -152,7 +152,7 @@ def served_name(log: LogReader, place: Place, physical: int) -> str:
     fields: dict[str, Any] = decode_record(raw)[0] if raw is not None else {}
     if raw is None or fields["physical_offset"] != physical or place not in _places(fields):
         return ""
-    return record_name(fields) if not is_stand_in(fields) and is_whole_record(raw) else ""
+    return record_name(fields) if not is_marked(fields) and is_whole_record(raw) else ""
 
 
 def _units(queue: Queue) -> tuple[Ints, Ints, Ints]:

@@ -435,6 +435,16 @@ def test_a_copy_with_sound_properties_is_no_garbage_where_those_at_home_are_dama
     assert (good.balances, good.moved, good.garbage, good.loses) == (True, 1, 1, 0)
 
 
+@pytest.mark.parametrize("body", [b"p", b"placeholder", b"placeholder: the message stored here was destroyed", b"-1,"])
+def test_a_message_that_only_reads_like_a_placeholder_is_given_up_by_name(bench: Bench, body: bytes) -> None:
+    for own in ({}, {"properties": b""}):
+        raw = changed(bench.raw(ONE), body=body, physical_offset=END, **own)
+        bench.harm(END, raw)
+        for over in (bytes(len(raw)), filler(END, len(raw), Setting()) or b""):
+            assert not bench.books(bench.put(END, over)).balances
+            assert bench.books(bench.put(END, over), names=[named(raw)]).given_up == 1
+
+
 def with_properties(raw: bytes, text: bytes) -> bytes:
     """A record with other properties, as long as it says it is."""
     return changed(raw, properties=text)

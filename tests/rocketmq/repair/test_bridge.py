@@ -14,7 +14,7 @@ from formats.rocketmq.properties import split_properties
 from formats.rocketmq.property_crc import SIZE
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.rocketmq.log.record import SMALLEST
-from rmqctl.rocketmq.log.stand_ins import MARK, SHORT_MARK, is_filler
+from rmqctl.rocketmq.log.stand_ins import FLAG, MARK, SHORT_MARK, is_filler, is_marked
 from rmqctl.rocketmq.repair.gaps import LARGEST_FILLER, bridge
 from rmqctl.rocketmq.repair.placeholder import Setting, blank, bodiless, filler, placeholder, tags_of
 from rmqctl.rocketmq.repair.queue_references import QueueReference
@@ -156,6 +156,7 @@ def test_placeholders_of_every_small_size_have_a_body(topic: str, crc: bool) -> 
     assert [len(f["body"]) for f in found if not f["body"]] == [0]  # the smallest: its message had none, either
     marked = [MARK in f["properties"] or SHORT_MARK in f["properties"] for f in found]
     assert marked[10:] == [True] * len(marked[10:])
+    assert all(map(is_marked, found))
 
 
 @pytest.mark.parametrize("properties", [b"", b"WAIT\x01true\x02", b"TAGS\x01a", b"TAGS\x01a\x02WAIT\x01true"])
@@ -173,8 +174,9 @@ def test_a_destroyed_body_of_any_size_gives_way_to_one(size: int, properties: by
     after, length = decode_record(record)
     assert length == total
     assert after["body"]
-    is_marked = any(name in (MARK, SHORT_MARK) for name, _ in split_properties(after["properties"]))
-    assert is_marked or (size < 10 and b"WAIT" not in properties)
+    has_property = any(name in (MARK, SHORT_MARK) for name, _ in split_properties(after["properties"]))
+    assert has_property or (size < 10 and b"WAIT" not in properties and after["flag"] == FLAG)
+    assert is_marked(after)
     assert (MARK in after["properties"]) or size < 22
 
 
