@@ -5,7 +5,7 @@ One message can be made harmless: its place in log and queue stays taken, what i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from rmqctl.rocketmq.findings.log import (
 from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.record import CRC_SPAN, HEAD_SEEN, LogReader, magic_of, record_name
 from rmqctl.rocketmq.log.stand_ins import is_marked
-from rmqctl.rocketmq.repair.damage import SOURCE, setting_of
+from rmqctl.rocketmq.repair.damage import SOURCE, Break, setting_of
 from rmqctl.rocketmq.repair.heal import (
     Mended,
     heal,
@@ -124,24 +124,32 @@ class RecordMender:
         """Return records that the ones around prove to belong elsewhere in a queue, where no unit says otherwise."""
         found = {
             b.before: QueueReference(b.topic, b.queue_id, b.expected, b.before, source=SOURCE)
-            for b in self.repair.damage.order.overshot[:_MOST_MOVED]
-            if self._is_whole(b.after, b.before)
+            for b in self._in_whole_log(self.repair.damage.order.overshot[:_MOST_MOVED])
         }
         found |= self.repair.damage.strayed
         return {at: due for at, due in found.items() if leads_to(self.repair.store, due.place) in (None, at)}
 
-    def _is_whole(self, begin: int, end: int) -> bool:
-        """Whether the log has nothing but messages of clients and blank records from one place to another."""
+    def _in_whole_log(self, breaks: Iterable[Break]) -> Iterator[Break]:
+        """Yield those between whose two records the log has nothing but messages of clients and blank records; no part
+        of it is read twice.
+        """
+        at = lacking = -1
+        for one in sorted(breaks, key=lambda one: one.after):
+            at = max(at, one.after)
+            while at < one.before and lacking < one.after:
+                end = self._end_of_message(at)
+                at, lacking = (end, lacking) if end is not None else (at, at)
+            if not one.after <= lacking < one.before:
+                yield one
+
+    def _end_of_message(self, physical: int) -> int | None:
+        """Return where a message of a client, or a blank record, ends; None where something else is."""
         log = self.repair.log
-        while begin < end and (file := log.file_of(begin)) is not None:
-            raw = log.record(begin)
-            if raw is None and magic_of(log.read(begin, HEAD_SEEN)) == Magic.BLANK:
-                begin = file.base + file.size
-            elif raw is None or is_marked(decode_record(raw)[0]):
-                return False
-            else:
-                begin += len(raw)
-        return begin == end
+        raw, file = log.record(physical), log.file_of(physical)
+        if raw is not None:
+            return physical + len(raw) if not is_marked(decode_record(raw)[0]) else None
+        is_blank = file is not None and magic_of(log.read(physical, HEAD_SEEN)) == Magic.BLANK
+        return file.base + file.size if is_blank and file is not None else None
 
     def _moved(self) -> dict[int, QueueReference]:
         """Return records that the others of their queue do not bear out, and for which their unit says another

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from fixtures import golden
+from fixtures import damage, golden
 from rmqctl.files.local import LocalFile
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.repair.damage import DamageWitness, LogDamage, seen, survey
+from rmqctl.rocketmq.log.record import LogReader
+from rmqctl.rocketmq.log.stand_ins import is_marked
+from rmqctl.rocketmq.repair.damage import Break, DamageWitness, LogDamage, seen, survey
+from rmqctl.rocketmq.repair.log_repair import LogRepair
+from rmqctl.rocketmq.repair.placeholder import Setting, placeholder
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
+from rmqctl.rocketmq.repair.queue_references import QueueReference
+from rmqctl.rocketmq.repair.records import RecordMender
 from rmqctl.rocketmq.store.locate import open_store, open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from tests.conftest import Rmqctl
@@ -113,3 +121,46 @@ def _produced(rmqctl: Rmqctl, root: Path, damage: str) -> Path:
     assert made.exit_code == 0
     assert rmqctl("produce", root, "--topic", "T", "--count", "0", "--damage", damage).exit_code == 0
     return root
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stretches_of_the_log_that_overlap_are_read_once(seed: int, tmp_path: Path) -> None:
+    """Between which records it holds nothing but messages: as one walk for each says, with zeros and placeholders in it."""
+    rng, truth = random.Random(seed), [row for row in golden.truth("4.9.8-clean") if row["kind"] == "msg"]
+    root = golden.unpack("4.9.8-clean", tmp_path)
+    for row in rng.sample(truth, seed):
+        at, size = row["commitLogOffset"], row["storeSize"]
+        claim = QueueReference(row["topic"], row["queueId"], row["queueOffset"], at, size)
+        record = placeholder(claim, size, Setting()) if rng.random() < 0.5 else bytes(size)
+        assert record is not None
+        damage.overwrite(root / "commitlog" / row["file"], row["pos"], record)
+    with LogReader(open_store_at(str(root)).log_files) as log:
+        whole = {row["commitLogOffset"] for row in truth if not _is_hurt(log, row["commitLogOffset"])}
+        places = [row["commitLogOffset"] for row in truth]
+        pairs = [sorted(rng.sample(places, 2)) for _ in range(64)]
+        breaks = [Break("T", 0, 0, 1, after, before) for after, before in pairs]
+        expected = [all(at in whole for at in places if one.after <= at < one.before) for one in breaks]
+        counting = _Counting(log)
+        mender = RecordMender(cast("LogRepair", SimpleNamespace(log=counting)), {})
+        found = list(mender._in_whole_log(breaks))
+    assert [one in found for one in breaks] == expected
+    assert counting.count <= len(places) + len(log.files) + len(breaks)
+
+
+def _is_hurt(log: LogReader, physical: int) -> bool:
+    fields = log.fields(physical)
+    return fields is None or is_marked(fields)
+
+
+class _Counting:
+    """Counts the records that are read."""
+
+    def __init__(self, log: LogReader) -> None:
+        self._log, self.count = log, 0
+
+    def record(self, physical: int) -> bytes | None:
+        self.count += 1
+        return self._log.record(physical)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
