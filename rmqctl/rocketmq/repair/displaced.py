@@ -722,16 +722,16 @@ def naming_losses(below: StoreFiles, after: StoreFiles, steps: Sequence[Step]) -
     """
     bases = {file.name: file.base for file in below.log_files}
     touched = sorted((*span, number) for number, step in enumerate(steps) for span in _spans(step, bases))
-    lost: dict[bytes, int] = {}
+    ranges, lost = merged((begin, end) for begin, end, _ in touched), dict[bytes, int]()
     with LogReader(after.log_files) as log:
-        reached = last = -1
-        for at, raw in whole_among(below.log_files, merged((begin, end) for begin, end, _ in touched)):
-            reached, last = reached if at > last else -1, at  # a file that is too long lies over the next one
-            is_inside = at + len(raw) <= reached  # of another whole one: what its message says
-            reached = max(reached, at + len(raw) - len(decode_record(raw)[0]["properties"]))
-            if not is_inside and _is_gone(log, at, raw):
-                first = bisect_right(touched, at, key=lambda span: span[1])
-                lost.setdefault(raw, touched[min(first, len(touched) - 1)][2])
+        for file in below.log_files:  # one that is too long lies over the next one
+            reached = -1
+            for at, raw in whole_among([file], ranges):
+                is_inside = at + len(raw) <= reached  # of another whole one: what its message says
+                reached = max(reached, at + len(raw) - len(decode_record(raw)[0]["properties"]))
+                if not is_inside and _is_gone(log, at, raw):
+                    first = bisect_right(touched, at, key=lambda span: span[1])
+                    lost.setdefault(raw, touched[min(first, len(touched) - 1)][2])
         for number, step in enumerate(steps):
             moved = (edit.file for edit in step.edits if isinstance(edit, Quarantine))
             for file in filter(None, (log_file_at(below, name) for name in moved)):

@@ -120,6 +120,15 @@ def test_what_is_given_up_under_a_file_that_is_too_long_has_its_name(tmp_path: P
     assert accounted("5.5.0-rdbcqmix-clean", recipe, tmp_path).named > 300
 
 
+def test_what_is_given_up_after_a_record_of_a_file_that_is_too_long_has_its_name(tmp_path: Path) -> None:
+    """A longer record of the foreign file in front seems to lie around what is after the end of the log."""
+    name, end = "5.5.0-rdbmsg-clean", 38694
+    found = list(whole(file_of(name, 0)))
+    _, copy = next(one for one in found if one[0] == 14118)
+    recipe = [*whole_file(0, 65536, file_of(OTHER, 0)), *put(1, 65536, end, copy.raw)]
+    assert accounted(name, recipe, tmp_path).named > 300
+
+
 def test_a_blank_record_of_another_file_keeps_nothing_from_going_home(tmp_path: Path) -> None:
     """The second halves of two files exchanged: one blank record ends the other file exactly, in front of where units lead."""
     half, halves = 65536, [file_of("5.5.0-clean", number)[65536:] for number in (1, 0)]
