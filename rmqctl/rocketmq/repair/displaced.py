@@ -20,11 +20,12 @@ import numpy as np
 
 from formats.rocketmq.message import TRANSACTION, Magic, decode_record
 from rmqctl.files.local import BytesSource
-from rmqctl.findings import FindingKind
+from rmqctl.findings import Finding, FindingKind
 from rmqctl.repair.edits import Create, Cut, Overwrite, Quarantine, Step
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.log import (
     LOG_BODY_CRC,
+    LOG_GAP,
     LOG_PROPERTIES_LOST,
     LOG_PROPERTY_CRC,
     LOG_QUEUE_OFFSET,
@@ -248,15 +249,22 @@ class Whereabouts:
         return replace(self.damage, gaps=gaps, records=records, missing=missing)
 
     def _over_blank(self, gap: LogGap) -> LogGap:
-        """Return a range that reaches to the end of its file, where a unit leads over the blank record at its end: that
-        is of the other log, too.
+        """Return a range that reaches to the end of its file, where the blank record at its end is of another file: a
+        unit leads over it, or there is no room for a record in front of it.
         """
-        file_end = gap.file.base + gap.file.size
-        is_inner = not gap.file.lead and gap.end < file_end < self.damage.end
-        if not is_inner or magic_of(self.log.read(gap.end, HEAD_SEEN)) != Magic.BLANK:
+        file_end = self._after_blank(gap)
+        if file_end == gap.end:
             return gap
         is_led = any(gap.begin <= unit.physical < gap.end < unit.end < file_end for unit in self.claims.every())
-        return replace(gap, end=file_end, ends_file=True) if is_led else gap
+        is_small = gap.end - gap.begin < SMALLEST
+        return replace(gap, end=file_end, ends_file=True) if is_led or is_small else gap
+
+    def _after_blank(self, gap: LogGap) -> int:
+        """Return the end of the file where a blank record follows a range, and more of the log that; else its end."""
+        file_end = gap.file.base + gap.file.size
+        is_inner = not gap.file.lead and gap.end < file_end < self.damage.end
+        is_blank = is_inner and magic_of(self.log.read(gap.end, HEAD_SEEN)) == Magic.BLANK
+        return file_end if is_blank else gap.end
 
     def _foreign(self, run: LogGap) -> Iterator[LogGap]:
         """Parts of a run whose records do not belong where they lie."""
@@ -302,6 +310,8 @@ class Whereabouts:
         """Yield the room after the last record that no range of the log has: in its file, and in those after it."""
         end, found = self.damage.end, (g.finding for g in (*gaps, *self.damage.misplaced))
         finding = next(chain(found, *self.damage.records.values()), None)
+        if finding is None and self.aside:  # nothing else is wrong with the log
+            finding = Finding(LOG_GAP, self.aside[0].name, 0, 0, "what lay in this file is aside")
         ended_by = next((g for g in gaps if g.end == end), None)  # what lies last is not of here
         setting = ended_by.setting if ended_by is not None else Setting(self.damage.last_time)
         for file in self.log.files:
@@ -401,6 +411,8 @@ class Whereabouts:
         at = bisect_right(free, one.home, key=lambda gap: gap.begin) - 1
         if at >= 0 and one.end <= free[at].limit:
             return free[at]
+        if at >= 0 and one.home < free[at].end < one.end and one.end + len(blank(0)) <= self._after_blank(free[at]):
+            return free[at]  # the blank record is that of another file
         if bodies.get(one.home) == one.end:  # the same record, but for its body
             file = self.log.file_of(one.home)
             finding = self.damage.records[one.home][0]

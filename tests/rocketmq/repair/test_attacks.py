@@ -137,6 +137,26 @@ def test_a_blank_record_of_another_file_keeps_nothing_from_going_home(tmp_path: 
     assert (found.named, found.stranded, found.moved) == (0, [], 152)
 
 
+@pytest.mark.parametrize("size", [65536, 16384])
+def test_the_last_records_of_two_files_go_home_over_the_blank_records_of_each_other(size: int, tmp_path: Path) -> None:
+    """Their last pages exchanged, and no unit left: one ends five bytes in front of the blank record, one after it."""
+    pages = [(number, file_of("5.5.0-clean", number)[-size:]) for number in (0, 2)]
+    recipe = put(0, 131072, 131072 - size, pages[1][1]) + put(2, 131072, 131072 - size, pages[0][1])
+    found = accounted("5.5.0-clean", [*recipe, {"op": "rmtree", "path": "consumequeue"}], tmp_path)
+    assert (found.named, found.stranded, found.sacrificed) == (0, [], [])
+    assert found.moved > size // 500
+
+
+def test_records_go_home_into_a_file_that_is_made_again_where_nothing_else_is_wrong(tmp_path: Path) -> None:
+    """Another broker's file in the place of the last but one, with a page of that; it goes into quarantine."""
+    name, page = "5.5.0-rdbmsg-crash", slice(32768, 32768 + 8192)
+    foreign = bytearray(file_of(OTHER, 4))
+    foreign[40960 : 40960 + 8192] = file_of(name, 2)[page]
+    found = accounted(name, whole_file(2, 65536, bytes(foreign)), tmp_path)
+    assert (found.stranded, found.sacrificed, found.foreign) == ([], [], [])
+    assert found.moved > 8
+
+
 def test_records_without_a_body_that_go_home_with_those_beside_them_are_accounted_for(tmp_path: Path) -> None:
     """Those that 3.x writes where a transaction ends; nothing but their lengths proves them."""
     data = file_of("3.2.6-crash", 3)
