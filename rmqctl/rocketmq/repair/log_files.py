@@ -7,7 +7,7 @@ destroyed range. Files under a wrong name get their right one, or go where no br
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
@@ -32,6 +32,7 @@ from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, files_to_
 from rmqctl.rocketmq.log.measure import whole_records
 from rmqctl.rocketmq.log.record import HEAD_SEEN, LogReader, physical_of
 from rmqctl.rocketmq.log.scan import Extent, scan
+from rmqctl.rocketmq.repair.damage import Break, Holes, Key
 from rmqctl.rocketmq.repair.log_repair import Replica
 from rmqctl.rocketmq.repair.queue_references import (
     LIGHT_QUEUE,
@@ -274,38 +275,72 @@ _PARTS, _PART = 16, 64 << 10
 _PIECE = 1 << 20
 _MOST_ASKED = 64
 """Records of a block whose places in queues are looked at."""
-_LEAST, _MOST_OWN = 3, 0.1
-"""Records and units that must be there to judge by; the part of either that may agree by chance."""
+_LEAST, _MOST_OWN, _MOST_BROKEN = 3, 0.1, 0.75
+"""Records, units and queues that must be there to judge by; the part of records and units that may agree by chance; the
+part of queues that must break.
+"""
 
 
-def foreign_steps(store: StoreFiles, findings: Iterable[Finding]) -> Iterator[Step]:
+def foreign_steps(store: StoreFiles, findings: Iterable[Finding], order: Callable[[], Holes]) -> Iterator[Step]:
     """Move such files away; what the queues know of the messages that were there gets placeholders.
 
     Their records are whole, and lie where they say. But no unit of the queues leads to one of them, and store times or
-    queue offsets break where the file begins or ends.
+    queue offsets break where the file begins or ends. Where no unit leads into the file at all, most queues must break
+    there, and some of them repeat offsets.
 
     Args:
         findings: of a verification of the store.
+        order: says how queue offsets run through the log.
     """
     breaks = {f.file for f in findings if f.kind in (LOG_STORE_TIME, LOG_QUEUE_OFFSET, LOG_FILE_LENGTH)}
     files = store.log_files
     beside = {
         file.name for number, file in enumerate(files) for near in files[number : number + 2] if near.name in breaks
     }
-    for file, after in zip_longest(files, files[1:]):
+    for number, (file, after) in enumerate(zip_longest(files, files[1:])):
+        if file.name not in beside or file.lead:
+            continue
         size = min(file.size, after.base - file.base) if after is not None else file.size
-        if file.name in beside and not file.lead and (records := _foreign(store, file, size)):
+        records, why = _foreign(store, file, size), ""
+        if records:
             why = (
                 f"no unit of the queues leads to one of {number_of(records, 'record')} of it that were looked at, "
                 "and its store times or queue offsets do not go with the files beside it"
             )
-            yield Step(
-                LOG_QUEUE_OFFSET.id,
-                file.name,
-                "move another broker's file to quarantine",
-                why,
-                (Quarantine(file.name),),
-            )
+        elif (
+            file.name in breaks
+            and not references_into(store, [(file.base, file.base + size)])
+            and (queues := _repeats(files, number, order()))
+        ):
+            why = f"the files in front have given out offsets of {number_of(queues, 'queue')} that it repeats"
+        if why:
+            what = "move another broker's file to quarantine"
+            yield Step(LOG_QUEUE_OFFSET.id, file.name, what, why, (Quarantine(file.name),))
+
+
+def _repeats(files: Sequence[StoreFile], number: int, order: Holes) -> int:
+    """In how many queues a file repeats offsets, where most queues break at its begin, and at that of the file after
+    it; 0 for one that may be of this log.
+
+    The last file must follow two that go on from each other, else one in front may be the other broker's.
+    """
+    found = [b for b in _broken(files[number], order) if b.missing < 0 < b.offset]
+    last = max(at for at, file in enumerate(files) if has_data(file))
+    if number < last:
+        is_odd = bool(_broken(files[number + 1], order))
+    else:
+        is_odd = number > 1 and not _broken(files[number - 1], order)
+    return len(found) if is_odd and len(found) >= _LEAST else 0
+
+
+def _broken(file: StoreFile, order: Holes) -> list[Break]:
+    """Where queues do not go on from the files in front of a file; empty where most of them do."""
+    first = dict[Key, int]()
+    for physical, _, place in _records(file, file.base, file.base + min(file.size, _PART)):
+        first.setdefault(place[:2], physical)
+    places = set(first.values())
+    found = [b for b in order.breaks if b.before in places and b.after < file.base]
+    return found if len(found) >= max(_LEAST, _MOST_BROKEN * len(first)) else []
 
 
 def _foreign(store: StoreFiles, file: StoreFile, size: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from rmqctl.findings import Finding, Severity
@@ -383,7 +384,7 @@ class _Planner(Planner[StoreFiles]):
         self.take(misplaced_steps(self.below, geometry))
         if self.way.puts_back:
             self.take(shifted_steps(self.store, self.room))
-        self.take(foreign_steps(self.store, found))
+        self.take(foreign_steps(self.store, found, cache(lambda: survey(self.store).order)))
         self.take(misnamed_queue_steps(self.below, found, self.below.log_files))
         self.take(misnamed_file_steps(self.below, found, self.store.log_files))
         self.take(stray_steps(self.store, geometry))

@@ -65,6 +65,24 @@ def test_another_brokers_file_is_not_put_after_newer_records(tmp_path: Path) -> 
     assert (found.foreign, found.moved) == ([], 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "number", "is_known"), [("5.3.3-crash", 4, True), ("5.3.3-clean", 2, True), ("5.3.3-clean", 0, False)]
+)
+def test_another_brokers_file_is_known_by_queue_offsets_where_no_unit_is_left(
+    name: str, number: int, is_known: bool, tmp_path: Path
+) -> None:
+    """They repeat those of the files in front. Of the first file and the rest nothing says which are the other's."""
+    recipe = [*whole_file(number, 131072, file_of(OTHER, number)), {"op": "rmtree", "path": "consumequeue"}]
+    found = accounted(name, recipe, tmp_path)
+    assert (found.sacrificed, found.foreign == []) == ([], is_known)
+
+
+@pytest.mark.parametrize("name", golden.NAMES)
+def test_no_file_is_anothers_where_only_queues_are_lost(name: str, tmp_path: Path) -> None:
+    found = accounted(name, [{"op": "rmtree", "path": "consumequeue"}], tmp_path)
+    assert (found.named, found.sacrificed) == (0, [])
+
+
 def test_another_brokers_file_of_another_length_has_no_unit(tmp_path: Path) -> None:
     shorter = file_of("5.5.0-rdblite-clean", 0)[57446 : 57446 + 259]  # so no store time breaks beside it
     recipe = [*whole_file(0, 65536, file_of(OTHER, 0)), *put(0, 65536, 37773, shorter)]
