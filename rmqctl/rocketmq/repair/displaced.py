@@ -738,7 +738,9 @@ def naming_losses(below: StoreFiles, after: StoreFiles, steps: Sequence[Step]) -
     with LogReader(after.log_files) as log:
         for file in below.log_files:  # one that is too long lies over the next one
             reached = -1
-            for at, raw in whole_among([file], ranges):
+            first = bisect_right(ranges, file.base, key=lambda span: span[1])
+            last = bisect_left(ranges, file.base + file.size, key=lambda span: span[0])
+            for at, raw in whole_among([file], ranges[first:last]):
                 is_inside = at + len(raw) <= reached  # of another whole one: what its message says
                 reached = max(reached, at + len(raw) - len(decode_record(raw)[0]["properties"]))
                 if not is_inside and _is_gone(log, at, raw):
