@@ -18,9 +18,6 @@ from commands._progress import progress as progress
 from commands._progress import remarks_are_wanted
 from commands._rows import Row as Row
 
-KINDS = ("table", "json", "jsonl", "csv")
-"""Kinds of output that every command with rows has."""
-
 
 @dataclass(frozen=True, slots=True)
 class Output:

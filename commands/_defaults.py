@@ -24,6 +24,8 @@ GENERAL = (
     "journal", "max-body",
 )  # fmt: skip
 """Options that may be set for all commands that have them."""
+KINDS = ("table", "json", "jsonl", "csv")
+"""Kinds of output that every command with rows has."""
 TYPED_ONLY = frozenset({
     "abort-transaction", "apply", "body-damage", "crash", "damage", "force", "into", "list", "neutralize", "only",
     "outside", "overwrite", "owner", "redo", "resume", "skip", "yes",
@@ -91,7 +93,7 @@ def settings(config: Mapping[str, Any], name: str, options: Mapping[str, click.O
     """
     file = str(config_file())
     for option in GENERAL:
-        if option in config and option in options:
+        if option in config and option in options and not _is_for_others(options[option], config[option]):
             yield Default("", option, config[option], f"{option} in {file}")
     table = config.get(name, {})
     if not isinstance(table, dict):
@@ -101,11 +103,17 @@ def settings(config: Mapping[str, Any], name: str, options: Mapping[str, click.O
         yield Default(name, option, value, f"{name}.{option} in {file}")
     variables = {option: _variable(name, option) for option in options if option not in TYPED_ONLY}
     for option in (option for option in GENERAL if option in options):
-        if os.environ.get(_variable("", option)):
-            yield Default("", option, os.environ[_variable("", option)], _variable("", option))
+        value = os.environ.get(_variable("", option))
+        if value and not _is_for_others(options[option], value):
+            yield Default("", option, value, _variable("", option))
     for option, variable in variables.items():
         if os.environ.get(variable):
             yield Default(name, option, os.environ[variable], variable)
+
+
+def _is_for_others(option: click.Option, value: Any) -> bool:
+    """Whether a value for all commands is a kind of output that this one has not, such as CSV of what never ends."""
+    return isinstance(option.type, click.Choice) and value in KINDS and value not in option.type.choices
 
 
 def checked(default: Default, option: click.Option, context: click.Context) -> Any:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from commands import SEVERAL, _complete
-from commands._app import KINDS, Output, message
+from commands._app import Output, message
+from commands._defaults import KINDS
 from commands._guard import INCOMPLETE
 from commands._types import FAMILY, Instant, Name, PropertyFilter, Regex, Release, Size, refuse
 from rmqctl.errors import WrongUsage

@@ -125,6 +125,27 @@ def test_config_shows_what_counts(config: Path, rmqctl: Rmqctl, monkeypatch: pyt
     ]
 
 
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_a_kind_of_output_for_all_is_for_those_that_have_it(
+    kind: str, config: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What never ends has neither."""
+    store = str(config.parent / "store")
+    assert rmqctl("produce", store, "--topic", "T", "--count", "9").exit_code == 0
+    config.write_text(f'output = "{kind}"\n')
+    assert rmqctl("config").exit_code == 0
+    assert rmqctl("watch", store, "--once").exit_code == 0
+    monkeypatch.setenv("RMQCTL_OUTPUT", "csv" if kind == "json" else "json")
+    shown = rmqctl("config")
+    assert shown.exit_code == 0
+    assert "RMQCTL_OUTPUT" in shown.stdout
+    assert rmqctl("watch", store, "--once").exit_code == 0
+    monkeypatch.setenv("RMQCTL_OUTPUT", "cvs")
+    assert rmqctl("config").exit_code == 2
+    monkeypatch.setenv("RMQCTL_WATCH_OUTPUT", "csv")
+    assert rmqctl("watch", store, "--once").exit_code == 2
+
+
 def test_where_the_file_belongs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for value in ("", "relative"):
