@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ _STATEMENT = re.compile(r"\s*(select|with|show|describe|desc|explain|values|from
 @click.option("--explain", is_flag=True, help="Show how the query would be run instead of running it.")
 @engine_option
 @spark_options
-@output_option(columns=True)
+@output_option(tables=True)
 @refusing
 def command(
     stores: tuple[str, ...],
@@ -158,7 +159,9 @@ class _Engines(ExitStack):
     def _run_here(self, queries: LocalQueries, text: str) -> int:
         if self._explain:
             return self._out.text(queries.plan(text))
-        return self._out.show(queries.rows(text, readable=self._out.kind == "table"))
+        found = queries.rows(text, readable=self._out.kind == "table")
+        first = list(islice(found, 1))
+        return self._out.show(chain(first, found), csv_columns=queries.header)
 
     def _run_on_spark(self, text: str) -> int:
         from rmqctl.pipeline.queries import plan_of, rows
@@ -168,7 +171,7 @@ class _Engines(ExitStack):
             found = queries.query(text)
             if self._explain:
                 return self._out.text(plan_of(found).splitlines())
-            return self._out.show(rows(found, readable=self._out.kind == "table"))
+            return self._out.show(rows(found, readable=self._out.kind == "table"), csv_columns=found.columns)
 
     def _on_spark(self) -> SparkQueries:
         if self._spark is None:

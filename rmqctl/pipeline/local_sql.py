@@ -89,6 +89,8 @@ class LocalQueries:
         for store in stores:
             found = store.tables()
             self._tables |= {store.prefix + name: (name, found) for name in found.names}
+        self.header: list[str] = []
+        """The columns of the last query's result, once its first row was asked for."""
         self._failed: list[Exception] = []
         self._read: list[dict[int, Tally]] = []
 
@@ -123,7 +125,7 @@ class LocalQueries:
         with self._prepared(text) as (connection, query), self._judged():
             reader = connection.sql(query).to_arrow_reader(_ROWS)
             makers = [_maker(field.type, readable) for field in reader.schema]
-            names = reader.schema.names
+            self.header = names = reader.schema.names
             for batch in reader:
                 made = [list(map(make, column.to_pylist())) for make, column in zip(makers, batch.columns, strict=True)]
                 yield from (dict(zip(names, row, strict=True)) for row in zip(*made, strict=True))

@@ -66,6 +66,15 @@ def test_records_have_one_header_whatever_matches(name: str, some: list[str], no
     assert nothing[0].split(",") == list(shown[0])
 
 
+def test_a_query_without_rows_has_its_columns(rmqctl: Rmqctl) -> None:
+    query = "select topic, queue_id as q, store_timestamp from messages where topic = 'no-such'"
+    nothing = rmqctl("sql", golden.pristine("5.5.0-crash"), query, "-o", "csv")
+    assert nothing.exit_code == 1
+    assert nothing.stdout.splitlines() == ["topic,q,store_timestamp"]
+    three = rmqctl("sql", golden.pristine("5.5.0-crash"), "select topic from messages", "-o", "csv", "-n", "3")
+    assert len(three.stdout.splitlines()) == 4
+
+
 def test_a_plan_without_steps_has_its_header(rmqctl: Rmqctl) -> None:
     text = rmqctl("repair", golden.pristine("4.3.1-clean"), "-o", "csv").stdout
     assert text == "kind,id,file,what,why,loses,gives_up,edits\n"
