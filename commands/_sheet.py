@@ -51,8 +51,8 @@ class Sheet:
                 yield f"{indent}{name}{_GAP}{part}".rstrip()
 
     def _parts(self, key: str, value: Any, room: int) -> list[str]:
-        """Lines of a value: of a list that is too long for one line, an item each."""
-        text = cell(key, value, local_time=self.local_time)
+        """Lines of a value: of a list that is too long for one line, an item each. ``at`` is the time asked about."""
+        text = cell("timestamp" if key == "at" else key, value, local_time=self.local_time)
         if isinstance(value, list) and len(value) > 1 and cells_of(text) > room and self.screen.folds:
             return [part for item in value for part in self.screen.fold(self._item(key, item), room)]
         return self.screen.fold(text, room)

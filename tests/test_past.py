@@ -196,6 +196,22 @@ def test_a_number_that_can_only_be_seconds_is_refused() -> None:
 # --- damaged copies -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["5.5.0-clean", "4.3.1-clean"])
+def test_a_sheet_says_of_which_time_it_is(name: str, rmqctl: Rmqctl) -> None:
+    shown = rmqctl("info", golden.pristine(name), "--at", "2026-11-21 01:35:40")
+    assert "2026-11-21T01:35:40.000Z" in [line.split()[-1] for line in shown.stdout.splitlines() if line[:3] == "at "]
+
+
+def test_a_topic_that_came_later_is_not_taken_for_a_slip(rmqctl: Rmqctl) -> None:
+    shown = rmqctl("topics", golden.pristine("4.3.1-clean"), "--topic", "deleted-rec", "--at", "2026-11-21 01:20")
+    assert shown.stderr.splitlines()[-1] == "rmqctl: no partition of topic deleted-rec was here by then"
+
+
+def test_no_transaction_was_noted_by_then(rmqctl: Rmqctl) -> None:
+    shown = rmqctl("transactions", golden.pristine("4.3.1-clean"), "--at", "2026-11-21 01:20")
+    assert "or nothing was in it by then" in shown.stderr
+
+
 def test_queues_that_are_lost_end_where_the_log_says(tmp_path: Path) -> None:
     root = golden.unpack("5.3.3-crash", tmp_path)
     found = messages("5.3.3-crash")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -104,7 +105,7 @@ def begin_served(replicas: Replicas, answer: Answer, asked: Sequence[PartitionLo
         root = replicas.place.root
         answer.remark(
             f"a broker of {found.release} does not start on {root}: {found.error}; shown is what it serves of "
-            f"each partition that it can load, and the files of others as they lie; see: rmqctl repair {root}"
+            f"each partition that it can load, and the files of others as they lie; see: rmqctl repair {quote(root)}"
         )
     elif found.offline:
         answer.remark(f"a broker of {found.release} takes a log directory offline: {found.error}")
@@ -117,7 +118,8 @@ def no_topic(replicas: Replicas, topic: str | None) -> str:
         return "no partition is there"
     if isinstance(topic, Glob):
         return f"no partition of a topic that matches {topic} is here"
-    return f"no partition of topic {topic} is here{did_you_mean(topic, replicas.topics)}"
+    near = did_you_mean(topic, [name for name in replicas.topics if name != topic])
+    return f"no partition of topic {topic} is here{near}"
 
 
 # --- topics -----------------------------------------------------------------------------------------------
@@ -143,7 +145,12 @@ def topics(replicas: Replicas, asked: questions.Topics) -> Answer:
         unmet = wanted.unmet(here)
         if unmet or not here:
             answer.is_no = True
-            answer.remarks += [no_topic(replicas, name) for name in unmet] or [no_topic(replicas, None)]
+            answer.remarks += [
+                f"no partition of topic {name} was here by then"
+                if name in replicas.topics
+                else no_topic(replicas, name)
+                for name in unmet
+            ] or [no_topic(replicas, None)]
 
     answer.rows = rows()
     return answer
@@ -265,7 +272,8 @@ def transaction_states(replicas: Replicas, asked: questions.Transactions, *, now
             yield row
         if not count:
             answer.is_no = True
-            answer.remark("no transaction is noted: no partition of __transaction_state is here, or it is empty")
+            empty = "it is empty" if past is None else "nothing was in it by then"
+            answer.remark(f"no transaction is noted: no partition of __transaction_state is here, or {empty}")
 
     answer.rows = rows()
     return answer
