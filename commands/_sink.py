@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from time import monotonic
 from typing import BinaryIO
 
 from commands import _progress
-from commands._guard import output_failure
+from commands._guard import as_typed, output_failure
 from rmqctl.errors import IOFailure
 
 BATCH_BYTES = 1 << 18
@@ -27,6 +28,7 @@ def write(data: bytes) -> None:
         return
     _progress.make_way()
     stream = _stream()
+    data = as_typed(data, _in_json)
     try:
         stream.write(data)
         stream.flush()
@@ -44,7 +46,7 @@ def write_text(lines: Iterable[str | None]) -> int:
             if line is None:
                 add(None)
             else:
-                add(f"{line}\n".encode(errors="backslashreplace"))
+                add(as_typed(f"{line}\n".encode(errors="backslashreplace"), shlex.quote))
                 count += 1
     return count
 
@@ -79,6 +81,12 @@ def batch() -> Iterator[Batch]:
         yield gathered
     finally:
         gathered.flush()
+
+
+def _in_json(path: str) -> str:
+    from rmqctl.text import json_bytes
+
+    return json_bytes(path, 0)[1:-1].decode()
 
 
 def _stream() -> BinaryIO:

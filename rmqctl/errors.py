@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from shlex import quote
 from typing import Any, ClassVar
 
 
@@ -136,7 +137,7 @@ class TooDamaged(RmqctlError):
     meaning = "damaged beyond this command"
 
     def __init__(self, path: object, found: str, next_step: str = "") -> None:
-        advice = next_step or f"type: rmqctl verify {path}"
+        advice = next_step or f"type: rmqctl verify {quote(str(path))}"
         super().__init__(f"{path} is too damaged for this: {found}; {advice}")
         self.path = path
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -73,8 +74,9 @@ def first_lines(lines: Sequence[str], *, every: bool, most: int = 3) -> Iterator
 def what_a_start_leaves(root: str, *, removes: bool) -> str:
     """Return what `recover` does not say of a store, after what a start removes, if it removes anything."""
     if not removes:
-        return f"A start does not read all; to look at the rest, type: rmqctl verify {root}"
-    return f"This is what the start removes; damage in what it does not read stays; type: rmqctl verify {root}"
+        return f"A start does not read all; to look at the rest, type: rmqctl verify {quote(root)}"
+    said = "This is what the start removes; damage in what it does not read stays"
+    return f"{said}; type: rmqctl verify {quote(root)}"
 
 
 LATEST = 253_402_300_799_999

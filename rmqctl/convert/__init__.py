@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.convert import to_kafka, to_rocketmq
@@ -110,4 +111,4 @@ def _sentences(result: Conversion) -> Iterator[str]:
     for _, count, sentence in result.without_twin():
         yield f"  {count:,} {sentence}"
     yield from result.books.lines()
-    yield f"next: rmqctl verify {s['into']}"
+    yield f"next: rmqctl verify {quote(str(s['into']))}"

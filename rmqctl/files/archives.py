@@ -55,6 +55,8 @@ def unpacking(tree: Tree, name: str, path: str) -> tuple[str, str] | None:
 
 Manifest = Mapping[str, Any]
 BUNDLE, BUNDLE_VERSION = "rmqctl-bundle", 1
+PATHS: dict[str, str] = {}
+"""Of each bundle that was unpacked: where its store lies, before the directory around that; and its own path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,12 @@ def bundle_at(path: str) -> Bundle | None:
         return None
     status = os.stat(path)
     directory = _unpacked(os.path.realpath(path), status.st_mtime_ns, status.st_size)
-    return None if directory is None else _opened(directory, path)
+    if directory is None:
+        return None
+    found = _opened(directory, path)
+    if found is not None:
+        PATHS.update({found.path: path, directory: path})
+    return found
 
 
 def _opened(directory: str, path: str) -> Bundle | None:

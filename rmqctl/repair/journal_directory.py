@@ -183,7 +183,7 @@ def pending(root: Path) -> Path | None:
             if not (beside / JOURNAL).is_file():
                 raise Refused(
                     f"{root} was being changed by a journal that is gone: {journal}; put it back, "
-                    f"then type: rmqctl undo {journal}"
+                    f"then type: rmqctl undo {shlex.quote(str(journal))}"
                 )
             journal = beside
         if not _belongs(journal, root):

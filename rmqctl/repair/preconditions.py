@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
+from shlex import quote
 
 from rmqctl.errors import Refused
 from rmqctl.files.writing import FileLayer
@@ -238,7 +239,9 @@ def check_resume(found: Journal, *, outside: Outside = ()) -> None:
     _refuse_astray(found, outside)
     _refuse_damaged(found)
     if found.state in {DONE, UNDONE}:
-        raise Refused(f"{found.path} is finished: nothing is left to do; to take it back: rmqctl undo {found.path}")
+        raise Refused(
+            f"{found.path} is finished: nothing is left to do; to take it back: rmqctl undo {quote(str(found.path))}"
+        )
     if found.state in PENDING:
         _refuse_changed(found, strange(found), "go on")
     else:
@@ -260,11 +263,13 @@ def check_undo(found: Journal, *, force: bool = False, outside: Outside = ()) ->
     refuse_pending(Path(found.changes.root))
     if found.state == UNDONE:
         by = found.base / found.undone_by
-        raise Refused(f"{found.path} was taken back already, by {by}; to take that back in turn: rmqctl undo {by}")
+        raise Refused(
+            f"{found.path} was taken back already, by {by}; to take that back in turn: rmqctl undo {quote(str(by))}"
+        )
     if found.state in _REASONS:
         raise Refused(
             f"{found.path} has changed nothing: {_REASONS[found.state]}; "
-            f"to carry it out after all: rmqctl undo {found.path} --resume"
+            f"to carry it out after all: rmqctl undo {quote(str(found.path))} --resume"
         )
     _refuse_changed(found, differences(found, after=True), "go back")
     others = [] if force else changed_since(found)

@@ -137,7 +137,8 @@ def plan_notices(plan: Plan, *, every: bool = False, verbose: bool = False) -> I
     """
     alike: dict[object, list[tuple[int, Step]]] = {}
     for number, step in enumerate(plan.steps, 1):
-        kind = (step.id, bool(step.edits), *sorted({type(edit).__name__ for edit in step.edits}))
+        deed, is_loss = step.what.partition(" ")[0], bool(step.loses)
+        kind = (step.id, bool(step.edits), deed, is_loss, *sorted({type(edit).__name__ for edit in step.edits}))
         alike.setdefault(number if every else kind, []).append((number, step))
     for steps in alike.values():
         yield _one_step(*steps[0], verbose) if len(steps) == 1 else _many_steps(steps, verbose)

@@ -199,6 +199,23 @@ def test_it_is_read_as_a_store_and_refuses_what_was_left_out(rmqctl: Rmqctl, tmp
     assert "this is a bundle" in refused.stderr
 
 
+@pytest.mark.parametrize("name", ["5.3.3-crash", "4.3.1-clean"])
+def test_what_it_says_to_type_names_the_bundle(name: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """Where it is unpacked is gone when the command ends."""
+    root = golden.unpack(name, tmp_path)
+    log = "commitlog/00000000000000393216" if name[0] == "5" else "idem-0/00000000000000000000.log"
+    damage.apply([{"op": "write", "file": log, "offset": 8762 if name[0] == "5" else 187, "hex": "01"}], root)
+    packed = tmp_path / "for a ticket.tar.zst"
+    assert rmqctl("bundle", root, packed).exit_code == 0
+    for verb in ("verify", "recover", "info", "doctor", "repair", "producers", "topics"):
+        shown = rmqctl(verb, packed)
+        assert "rmqctl-bundle-" not in shown.stdout + shown.stderr, verb
+    assert f"\nNext: rmqctl repair '{packed}'   (" in rmqctl("verify", packed).stdout
+    assert f"rmqctl verify '{packed}'\n" in rmqctl("recover", packed).stdout
+    document = json.loads(rmqctl("info", packed, "-o", "json").stdout)
+    assert (document if name[0] == "5" else document["directories"][0])["path"] == str(packed)
+
+
 def test_it_keeps_to_a_size_or_writes_nothing(rmqctl: Rmqctl, tmp_path: Path) -> None:
     root, out = golden.pristine("4.9.8-clean"), tmp_path / "out.tar.zst"
     refused = rmqctl("bundle", root, out, "--max-size", "10k")

@@ -99,3 +99,22 @@ def test_repair_has_no_step_for_what_is_mended_by_hand(name: str, rmqctl: Rmqctl
     assert {row["id"] for row in rows if row.get("severity") in {"error", "warning"}} == ids
     assert all(kind.by_hand for kind in all_kinds() if kind.id in ids)
     assert json.loads(rmqctl("repair", root, "-o", "json").stdout)["steps"] == []
+
+
+def test_steps_that_heal_and_steps_that_give_up_are_two_notices(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    for name, at, data in (("idem-0", 187, b"\x01"), ("plain-none-0", 300, b"zz")):
+        with (root / name / "00000000000000000000.log").open("r+b") as file:
+            file.seek(at)
+            file.write(data)
+    text = rmqctl("repair", root).stdout
+    assert "step 1  batch.crc  idem-0, offsets 1 to 7\n" in text
+    assert "step 2  batch.crc  plain-none-0, offset 4\n" in text
+    lost = text[text.index("step 2") :]
+    assert "candidates tried" not in lost
+    assert "because its CRC does not match" in lost
+
+
+def test_a_command_to_type_after_a_start_can_be_pasted(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("5.5.0-clean", tmp_path).rename(tmp_path / "my store")
+    assert f"type: rmqctl verify '{root}'" in " ".join(rmqctl("recover", root).stdout.split())

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 from typing import Self
 
@@ -190,7 +191,7 @@ class KafkaEngine:
         if found.lost_records:
             raise TooDamaged(
                 self.root, f"a {found.release} broker would lose {found.lost_records:,} records of it when it starts",
-                f"type: rmqctl recover {self.root}",
+                f"type: rmqctl recover {quote(str(self.root))}",
             )  # fmt: skip
 
     def _opened(self, key: Key, start: int = 0, point: int = 0) -> WritableLog:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from rmqctl.errors import Refused
@@ -130,7 +131,7 @@ def _writable(
     if loaded.failure or loaded.stopped_by is not None or loaded.unread_from is not None or not log.segments:
         raise Refused(
             f"a start would change {label} first, so nothing can be appended to it; nothing was written; see: "
-            f"rmqctl repair {directory.root}"
+            f"rmqctl repair {quote(directory.root)}"
         )
     return log
 

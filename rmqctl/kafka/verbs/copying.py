@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from shlex import quote
 from typing import Any
 
 from rmqctl import election, questions
@@ -146,7 +147,7 @@ def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
     for letter, side in (("A", s["a"]), ("B", s["b"])):
         if side["damaged_places"]:
             places = number_of(side["damaged_places"], "damaged place")
-            yield f"{letter}: {places}, not compared; type: rmqctl verify {side['path']}"
+            yield f"{letter}: {places}, not compared; type: rmqctl verify {quote(str(side['path']))}"
     yield verdict(s)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rmqctl import questions
@@ -130,7 +131,7 @@ def _never_in_sync(found: Mapping[str, Following], root: str) -> Iterator[str]:
             yield (
                 f"{label} knows leader epoch {one.unknown_epoch}, which is above the one that the leader will have: "
                 "each fetch is refused, and it never is in sync; where its leader-epoch-checkpoint is wrong, type: "
-                f"rmqctl rebuild {root} --checkpoint --topic {label.rpartition('-')[0]}"
+                f"rmqctl rebuild {quote(root)} --checkpoint --topic {label.rpartition('-')[0]}"
             )
 
 

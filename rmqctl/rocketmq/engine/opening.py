@@ -16,6 +16,7 @@ import os
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 
 from formats.rocketmq.abort_lock import LOCK_TEXT
 from formats.rocketmq.consumequeue_ext import HEAD_SIZE
@@ -420,5 +421,5 @@ def _refuse_damaged(store: StoreFiles, found: Recovery) -> None:
         raise TooDamaged(
             store.root,
             f"a {found.release} broker would stop at {where}{why}, and give up {number_of(len(found.lost), 'message')}",
-            f"type: rmqctl repair {store.root}, or rmqctl salvage {store.root} INTO",
+            f"type: rmqctl repair {quote(store.root)}, or rmqctl salvage {quote(store.root)} INTO",
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 
 from formats.layout import plan_of
 from formats.rocketmq.checkpoint import Checkpoint
@@ -66,11 +67,11 @@ def recovery_plan(store: StoreFiles, found: Recovery, now: datetime, room: Path 
     if found.emptied:
         raise Refused(
             f"a {found.release} broker makes an empty database at {', '.join(found.emptied)} of {store.root} and "
-            f"deletes the tables that lie there; first type: rmqctl repair {store.root}"
+            f"deletes the tables that lie there; first type: rmqctl repair {quote(store.root)}"
         )
     if store.is_rocksdb and room is None:
         raise Refused(
-            f"the queues of {store.root} are a RocksDB database; first type: rmqctl recover {store.root} --apply"
+            f"the queues of {store.root} are a RocksDB database; first type: rmqctl recover {quote(store.root)} --apply"
         )
     if not isinstance(store.tree, LocalTree) or any(f.name.startswith("/") for f in found.log_files):
         raise Refused(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from formats.errors import DecodeError
@@ -450,4 +451,4 @@ def did_you_mean(name: str, names: list[str], root: str) -> str:
     """Return the end of a sentence that says the topic is unknown: the nearest names, or how to list all of
     the store at ``root``.
     """
-    return near_names(name, names) or f"; type: rmqctl topics {root} --by-topic"
+    return near_names(name, names) or f"; type: rmqctl topics {quote(root)} --by-topic"

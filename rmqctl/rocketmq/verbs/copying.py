@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rmqctl import election, questions
@@ -76,7 +77,7 @@ def _salvaged_sentences(saved: Salvaged, *, every: bool) -> Iterator[str]:
     for what in s["offsets"]:
         yield f"  {what}"
     yield from saved.books.lines()
-    yield f"next: rmqctl verify {s['into']}"
+    yield f"next: rmqctl verify {quote(str(s['into']))}"
 
 
 # --- diff ---------------------------------------------------------------------------------------------
@@ -120,7 +121,8 @@ def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
     for letter, side in (("A", s["a"]), ("B", s["b"])):
         if side["damaged_places"]:
             places = number_of(side["damaged_places"], "place")
-            yield f"{letter}: {places} of the log without a record, not compared; type: rmqctl verify {side['path']}"
+            what = f"{places} of the log without a record, not compared"
+            yield f"{letter}: {what}; type: rmqctl verify {quote(str(side['path']))}"
     yield verdict(s)
 
 

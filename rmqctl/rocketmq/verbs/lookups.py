@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rmqctl import questions
@@ -157,7 +158,9 @@ def _scanned(
             break
     if damaged:
         places = "1 place" if damaged == 1 else f"{damaged} places"
-        said.remark(f"the log is damaged in {places}; what lay there cannot be found: rmqctl verify {store.root}")
+        said.remark(
+            f"the log is damaged in {places}; what lay there cannot be found: rmqctl verify {quote(store.root)}"
+        )
     return records[:limit]
 
 

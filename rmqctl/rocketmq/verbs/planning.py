@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rmqctl import questions
@@ -57,7 +58,8 @@ def recover(store: StoreFiles, asked: questions.Recover, answer: Proposal) -> Pr
     if has_dledger_log(store):
         raise Refused(
             f"{store.root} has a DLedger log, whose recovery is not replayed: its group decides where the log ends; "
-            f"rmqctl elect compares it with those of the other members, rmqctl verify {store.root} says what is damaged"
+            f"rmqctl elect compares it with those of the other members, rmqctl verify {quote(store.root)} says "
+            "what is damaged"
         )
     if geometry_of(store).source == "default":
         answer.remark("sizes that no file shows are the broker's defaults; give --broker-conf FILE if yours differ")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from shlex import quote
 
 from rmqctl import questions
 from rmqctl.answer import Proposal, staging
@@ -99,7 +100,7 @@ def _make(store: StoreFiles, asked: questions.Offsets, answer: Proposal, staged:
     if held.started.replays and not held.started.recovery.starts:
         raise Refused(
             f"no {held.started.release} broker starts on {store.root}, so nobody knows where its queues end: "
-            f"{held.started.recovery.error}; nothing was written; see: rmqctl repair {store.root}"
+            f"{held.started.recovery.error}; nothing was written; see: rmqctl repair {quote(store.root)}"
         )
     found = wanted(asked.choice, held)
     if found.changes:
