@@ -131,3 +131,31 @@ def test_an_endpoint_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.startswith("caught cannot read s3://bucket/store/lock: EndpointConnectionError")
     assert "FSSPEC_S3_ENDPOINT_URL" in done.stdout
+
+
+def test_a_walk_reads_it_as_on_disk(store: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views, messages, bytes and a search; the lines around them name the path."""
+    pytest.importorskip("textual", reason="textual is not installed: pip install 'rmqctl[tui]'")
+    from tests.browse.walking import Walk, walk
+
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": endpoint}.items():
+        monkeypatch.setenv(name, value)
+
+    def screens(root: str) -> list[list[str]]:
+        taken: list[list[str]] = []
+
+        async def steps(w: Walk) -> None:
+            for view in ("findings", "groups", "segments"):
+                await w.choose(view)
+                taken.append(w.lines[2:-4])
+            await w.choose("RocksA", "0")
+            taken.append(w.lines[2:-4])
+            await w.press("enter", "b")
+            taken.append(w.lines[2:-4])
+            await w.find("@9")
+            taken.append(w.lines[2:-4])
+
+        walk(root, steps)
+        return taken
+
+    assert screens(store) == screens(str(golden.pristine(STORE)))
