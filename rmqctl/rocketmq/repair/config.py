@@ -34,6 +34,7 @@ from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.queues.files import Queue, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
+from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.queue_ends import Limits, queue_limits
 from rmqctl.rocketmq.state.config import (
     CONFIG,
@@ -80,16 +81,19 @@ def config_steps(store: StoreFiles, findings: Iterable[Finding], last_time: int,
         else []
     )
     yield from topics
+    whole = list[Step]()  # files that are written as a whole; offsets are put right in what they are then
     for finding in findings:
         if finding.file == TOPICS and topics:
             continue
         if finding.kind is CONFIG_FALLBACK:
-            yield _fallback(store, finding)
+            whole.append(_fallback(store, finding))
         elif finding.kind is CONFIG_UNREADABLE:
-            yield _made_again(store, finding, last_time)
+            whole.append(_made_again(store, finding, last_time))
+    yield from whole
     outside = [f for f in findings if f.kind is CONFIG_CONSUMER_OFFSET]
     delays = [f for f in findings if f.kind is CONFIG_DELAY_OFFSET]
     limits = queue_limits(store, processes=processes) if outside or delays else {}
+    store = overlaid(store, [edit for step in whole for edit in step.edits]) if limits and whole else store
     for file in sorted({f.file for f in outside}):
         yield from _consumers(store, file, [f for f in outside if f.file == file], limits)
     if delays:

@@ -23,6 +23,17 @@ def test_random_damage(release: str, seed: int, benches: dict[str, Bench]) -> No
     check(benches[release], seed)
 
 
+def test_offsets_are_put_right_in_what_the_bak_has(benches: dict[str, Bench]) -> None:
+    """A file of offsets that cannot be read, whose .bak has one after the end of a queue that has lost its last file."""
+    bench, offsets = benches["5.3.3"], "config/consumerOffset.json"
+    recipe = [
+        {"op": "delete", "file": "commitlog/00000000000000524288"},
+        {"op": "write", "file": offsets, "offset": 332, "hex": "b0"},
+    ]
+    verdict = bench.judge_recipe(bench.damagers[0], recipe)
+    assert (verdict.lost, verdict.unserved, verdict.refused) == ([], [], [])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", MANY)
 @pytest.mark.parametrize("release", golden.RELEASES)
