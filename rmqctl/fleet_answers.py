@@ -150,7 +150,10 @@ def _rows(
     kept: _Rows = []
     columns: list[str] = []
     header = dict.fromkeys(_HEADS)
-    answer = Answer(remarks=list(fleet.remarks), late_header=lambda: [*header, *(("counted",) if is_counted else ())])
+    last = ("counted",) if is_counted else ()  # but where no store could be read, so that no family is known
+    answer = Answer(
+        remarks=list(fleet.remarks), late_header=lambda: [*header, *last[: len(header) - len(_HEADS)]]
+    )  # fmt: skip
 
     def named(member: Member, own: Answer) -> Iterator[Row]:
         header.update(dict.fromkeys(own.header or ()))
