@@ -210,15 +210,23 @@ class Export:
             return self._commit(plan, files, work, check_owner)
 
     def _do(self, plan: Manifest, task: Task, items: dict[str, Any], work: Work) -> None:
-        """Have the tasks done that left no note yet.
+        """Have the tasks done that left no note yet, or whose files a loss of power took after it kept the note.
 
         Args:
             items: what each works on, by the name of its note.
         """
         done = {name.removesuffix(".json") for name in self.output.names(f"{plan.directory}/{DONE}")}
-        left = [item for name, item in items.items() if name not in done]
+        left = [item for name, item in items.items() if name not in done or not self._has_files(plan, name)]
         if left:
             work(task, left)
+
+    def _has_files(self, plan: Manifest, name: str) -> bool:
+        """Whether all files are there, of the size, that a note of this plan has."""
+        files, _ = self._noted(plan, [name])
+        return all(
+            file.size in {self.output.size(self.output.staged(file.path)), self.output.size(file.path)}
+            for file in files
+        )
 
     def _noted(self, plan: Manifest, names: Iterable[str]) -> tuple[list[ExportedFile], Tally]:
         """Return the files of tasks by their notes, and what they have read."""

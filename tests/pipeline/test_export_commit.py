@@ -396,6 +396,37 @@ def test_what_tasks_have_written_and_is_gone_is_missed(
     assert output_at(out).manifest() is None
 
 
+@pytest.mark.parametrize("place", ["memory", "local"])
+def test_what_a_loss_of_power_took_is_written_again(
+    place: str, logs: tuple[Path, Path, list[int], list[int]], tmp_path: Path
+) -> None:
+    """The names of notes are on the disk, that of a file of rows is not; no sync has asked for either."""
+    out = "memory://exports/cut" if place == "memory" else str(tmp_path / "out")
+    filesystem, root = connect(out, {})
+
+    def cut(task: ExportTask, splits: list[Split]) -> None:
+        work(task, splits)
+        filesystem.invalidate_cache()
+        filesystem.rm_file(max(name for name in filesystem.find(root) if "parquet" in name))
+        raise Killed
+
+    def run(how: Callable[[ExportTask, list[Split]], None]) -> None:
+        tables = tables_of("rocketmq", {"path": str(logs[1])})
+        made = Export(tables, output_at(out), ExportChoices(columns=COLUMNS))
+        made.run(made.plan(2), how)
+
+    with pytest.raises(Killed):
+        run(cut)
+    redone = list[Split]()
+    run(lambda task, splits: (redone.extend(splits), work(task, splits))[1])
+    assert len(redone) == 1
+    manifest = output_at(out).manifest()
+    assert manifest is not None
+    assert manifest.rows == len(logs[3])
+    if place == "local":
+        assert named(Path(out)) == listed(Path(out)) == logs[3]
+
+
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'rmqctl[s3]'")
