@@ -7,6 +7,7 @@ trusting the offset.
 
 from __future__ import annotations
 
+import re
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -29,6 +30,7 @@ HOST_SHIFT = int(SysFlag.BORN_HOST_V6).bit_length() - 1
 SMALLEST = 92
 """Bytes of the smallest record with a topic: V1, IPv4 hosts, no body, one letter, no properties."""
 _MAGICS = {int(Magic.MESSAGE_V1): 0, int(Magic.MESSAGE_V2): 4}
+_TOPIC = re.compile(rb"[%|a-zA-Z0-9_\-+.]{1,255}")
 
 
 def plan_of_variant(variant: int) -> StructPlan:
@@ -103,6 +105,11 @@ def likely_variant(head: bytes | bytearray) -> int:
     """Return the variant of a record whose magic may be damaged: V1 and V2 differ in its last byte alone."""
     is_v2 = head[MAGIC_SPAN.stop - 1] == int(Magic.MESSAGE_V2) & 0xFF
     return flags_of(head) >> HOST_SHIFT & 3 | (4 if is_v2 else 0)
+
+
+def can_be_topic(text: bytes) -> bool:
+    """Whether some broker accepts a topic with these bytes; no CRC covers them before 5.1.0."""
+    return _TOPIC.fullmatch(text) is not None
 
 
 def record_name(fields: Mapping[str, Any]) -> str:

@@ -228,6 +228,9 @@ class LifeReader:
         events += self._waits(copies, end)
         events += self._transaction(copies, end)
         events += self._consumption(copies, end)
+        doubts = [f"{place_of(record)}: {record.doubt}" for record in copies.records if record.doubt]
+        if doubts and end.fate == "stored":
+            end.say("unknown", f"what else became of it is not known: {doubts[-1]}")
         places = copies.harmed(first.physical_offset)
         if places:
             events.append(Event("damage", f"the log is damaged after it was stored, first at {places}"))
@@ -409,7 +412,9 @@ class LifeReader:
 
     def _transaction(self, copies: Copies, end: _End) -> Iterator[Event]:
         halves = copies.of(lambda r: r.topic in HALVES)
-        committed = copies.of(lambda r: r.fields["sys_flag"] & TRANSACTION == COMMIT)
+        later = copies.of(lambda r: r.topic not in HALVES | {GIVEN_UP})
+        # with a half message here, whatever damaged flags say, copies elsewhere were committed, those there not
+        committed = later if halves else [r for r in later if r.fields["sys_flag"] & TRANSACTION == COMMIT]
         operation = next((op for half in halves if (op := self._operation(half)) is not None), None)
         if operation is not None:
             text = f"the half message is marked as ended by {place_of(operation)}"
@@ -444,9 +449,9 @@ class LifeReader:
 
     def _operation(self, half: Record) -> Record | None:
         by_queue, by_place = self._ended
-        if half.topic == pending.HALF_TOPIC:
-            return by_queue.get(half.fields["queue_offset"])
-        return by_place.get(half.physical_offset)
+        by_name = half.topic == pending.HALF_TOPIC
+        found = by_queue.get(half.fields["queue_offset"]) if by_name else by_place.get(half.physical_offset)
+        return found if found is not None and found.physical_offset > half.physical_offset else None
 
     def _is_open(self, half: Record) -> bool:
         """Whether the broker will ask for the transaction again."""

@@ -12,7 +12,7 @@ from formats.rocketmq.index import index_key, tag_index_key
 from formats.rocketmq.message import body_crc, decode_record
 from formats.rocketmq.properties import split_properties
 from rmqctl.explain import Miss, Trace
-from rmqctl.rocketmq.log.record import LogReader, magic_of, total_size_of, variant_of
+from rmqctl.rocketmq.log.record import LogReader, can_be_topic, magic_of, total_size_of, variant_of
 from rmqctl.rocketmq.query.steps import BEYOND_LOG, RECORD_DAMAGED, RECORD_EXPIRED, RECORD_GONE
 
 UNIQUE_KEY, KEYS, TAGS, REAL_TOPIC = b"UNIQ_KEY", b"KEYS", b"TAGS", b"REAL_TOPIC"
@@ -67,10 +67,21 @@ class Record:
         return self.properties.get(UNIQUE_KEY) == key.encode(*ENCODING)
 
     @property
-    def damage(self) -> str:
-        """What can be seen to be wrong with a record that can be read, as half a sentence; "" when nothing is."""
+    def doubt(self) -> str:
+        """Why what a record says of itself is not all that its message said, as half a sentence; "" where nothing shows
+        that.
+        """
+        if not can_be_topic(self.fields["topic"]):
+            return "the topic of the record there has bytes that no topic has, so another was meant"
         if b"\0" in self.fields["properties"]:
             return "the properties of the record there hold zero bytes, so its keys may be lost"
+        return ""
+
+    @property
+    def damage(self) -> str:
+        """What can be seen to be wrong with a record that can be read, as half a sentence; "" when nothing is."""
+        if self.doubt:
+            return self.doubt
         body = self.fields["body"]
         if body and self.fields["body_crc"] != body_crc(body):
             return f"the body of the record there has CRC {body_crc(body)}, but {self.fields['body_crc']} is stored"

@@ -15,7 +15,6 @@ store time, and SYSFLAG by what a sound body itself says of its compression.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from rmqctl.rocketmq.log.record import (
     SIZE_SPAN,
     SMALLEST,
     body_size_of,
+    can_be_topic,
     flags_of,
     head_offset,
     likely_variant,
@@ -54,7 +54,6 @@ from rmqctl.text import number_of
 BODY_CRC = Crc(CRC32, crc32, MASK)
 """How brokers keep the CRC of a body: without the highest bit."""
 _HOSTS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
-_TOPIC = re.compile(rb"[%|a-zA-Z0-9_\-+.]+")
 _MOST_PLACES = 64
 _MOST_PROPERTIES = 32767
 
@@ -148,7 +147,7 @@ def _fitting(raw: bytes, head: int, text: int) -> Iterator[int]:
         end = at + text + size
         if not 0 < size <= 255 or end + 2 > len(raw):
             continue
-        if end + 2 + int.from_bytes(raw[end : end + 2], "big") == len(raw) and _TOPIC.fullmatch(raw, at + text, end):
+        if end + 2 + int.from_bytes(raw[end : end + 2], "big") == len(raw) and can_be_topic(raw[at + text : end]):
             yield at - head
             count += 1
             if count >= _MOST_PLACES:
@@ -186,7 +185,7 @@ def _topic_sizes(raw: bytes, at: int, stated: int, topic: bytes | None) -> Itera
         end = at + size
         if end + 2 > len(raw):
             return
-        if int.from_bytes(raw[end : end + 2], "big") == len(raw) - end - 2 and _TOPIC.fullmatch(raw, at, end):
+        if int.from_bytes(raw[end : end + 2], "big") == len(raw) - end - 2 and can_be_topic(raw[at:end]):
             yield size
 
 

@@ -7,7 +7,6 @@ process; what spans them is kept as a small :class:`LogPartial` and joined in lo
 
 from __future__ import annotations
 
-import re
 from bisect import insort
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -35,6 +34,7 @@ from rmqctl.rocketmq.log.block import Block, Ints, head_offsets
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, Texts
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.crc import body_crcs, property_crc_findings, reserved_findings
+from rmqctl.rocketmq.log.record import can_be_topic
 from rmqctl.rocketmq.log.stand_ins import stand_ins
 from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
 from rmqctl.rocketmq.store.files import is_offset
@@ -48,7 +48,6 @@ FIRST_WITH_V2 = Release(5, 1, 0)
 MISPLACING = (LOG_QUEUE_OFFSET, LOG_PHYSICAL_OFFSET, LOG_TOPIC)
 _HARMLESS = (LOG_STORE_TIME, LOG_SIZE, LOG_PORT)
 _LARGEST_PORT = 0xFFFF
-_TOPIC = re.compile(rb"[%|a-zA-Z0-9_\-+.]+")
 
 
 @dataclass(slots=True)
@@ -143,7 +142,7 @@ class LogChecker:
         """Names that no broker would accept, each looked at once."""
         findings = []
         for text, row in self._continuity.new_topics:
-            if not 0 < len(text) <= 255 or not _TOPIC.fullmatch(text):
+            if not can_be_topic(text):
                 findings.append(topic_finding(block, row, text))
         return findings
 

@@ -217,6 +217,21 @@ def test_an_older_copy_of_offsets_proves_only_what_was_passed(tmp_path: Path) ->
     assert any(event["file"] == "config/consumerOffset.json.bak" for event in life["events"])
 
 
+def test_a_topic_with_damaged_bytes_leaves_the_fate_unknown(tmp_path: Path) -> None:
+    """No CRC covers the topic: the message is found by its key, and nobody can tell whether it waited."""
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    waiting = next(r for r in messages("5.5.0-clean") if r["topic"] == "SCHEDULE_TOPIC_XXXX")
+    for file in (root / "commitlog").iterdir():
+        at = waiting["commitLogOffset"] - int(file.name)
+        if 0 <= at < file.stat().st_size:
+            raw = bytearray(file.read_bytes())
+            raw[raw.index(b"SCHEDULE", at) + 3] = 0
+            file.write_bytes(raw)
+    (life,) = lives(root, waiting["properties"]["KEYS"])
+    assert life["fate"] == "unknown"
+    assert "bytes that no topic has" in life["sentence"]
+
+
 @pytest.mark.parametrize(
     "key", ["", " ", "\0", "a/b@c", "LabLog/0@", "x/0@5", "é", "a" * 4000, "%s", "-", "\udcff", "/@"]
 )
@@ -253,7 +268,9 @@ def wrong(lives_: LifeReader, expected: dict[str, set[str]]) -> Iterator[tuple[s
             yield key, life.sentence
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 80))])
+@pytest.mark.parametrize(
+    "seed", [*range(4), 214, 228, *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 80))]
+)
 def test_no_fate_is_wrong_on_damaged_copies(seed: int, tmp_path: Path) -> None:
     name = CLEAN[seed % len(CLEAN)]
     lives_ = reader(harmed(name, tmp_path, seed))
