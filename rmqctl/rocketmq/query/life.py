@@ -442,6 +442,8 @@ class LifeReader:
         elif given_up:
             when = at_time(given_up[0].store_timestamp)
             end.say("given-up", f"given up{when}: {checked}, never decided, and nobody gets the message")
+        elif self._is_cut(halves[-1]):
+            end.say("unknown", f"unknown: a start cuts its last half message off, so no check of it comes; {checked}")
         else:
             open_ = self._is_open(halves[-1])
             state = "open" if open_ else "passed over by the checks"

@@ -269,7 +269,7 @@ def wrong(lives_: LifeReader, expected: dict[str, set[str]]) -> Iterator[tuple[s
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(4), 214, 228, *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 80))]
+    "seed", [*range(4), 214, 228, 452, *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 80))]
 )
 def test_no_fate_is_wrong_on_damaged_copies(seed: int, tmp_path: Path) -> None:
     name = CLEAN[seed % len(CLEAN)]
