@@ -15,7 +15,7 @@ from functools import cached_property
 
 from formats.layout import plan_of
 from formats.rocketmq.dledger import DLedgerEntry
-from formats.rocketmq.message import Magic
+from formats.rocketmq.message import Magic, decode_record
 from formats.rocketmq.property_crc import SIZE
 from rmqctl.notices import about_messages
 from rmqctl.repair.edits import Step
@@ -25,7 +25,7 @@ from rmqctl.rocketmq.repair.damage import LogGap
 from rmqctl.rocketmq.repair.heal import Healed, heal
 from rmqctl.rocketmq.repair.log_repair import LogRepair, left
 from rmqctl.rocketmq.repair.placeholder import Setting, blank, filler, placeholder
-from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, QueueReference, place_of
+from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Place, QueueReference, place_of
 from rmqctl.text import number_of
 
 _ENTRY = plan_of(DLedgerEntry)
@@ -256,10 +256,14 @@ class GapMender:
 
     Args:
         own: physical offsets of records that lie in their place and say another.
+
+    Attributes:
+        taken: places in queues that healed records say: they are as good as any that was whole.
     """
 
     def __init__(self, repair: LogRepair, own: Iterable[int] = ()) -> None:
         self.repair, self.own = repair, own
+        self.taken = set[Place]()
         self._placed: set[tuple[str, int, int]] = set()
 
     def steps(self, gap: LogGap) -> Iterator[Step]:
@@ -328,6 +332,7 @@ class GapMender:
         for claim in (piece.claim, *self._only_missing(gap, piece)) if self.repair.heals(piece.begin) else ():
             healed = self._heal(piece.begin, len(raw), claim)
             if healed is not None:
+                self.taken.add(place_of(decode_record(healed.record)[0]))
                 edits = self.repair.edits(piece.begin, raw, healed.record)
                 return Step(gap.finding.kind.id, gap.file.name, healed.what(piece.begin), healed.proof, edits)
         return None

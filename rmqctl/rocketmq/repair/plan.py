@@ -161,7 +161,7 @@ class LogMender:
             gaps = GapMender(self.repair, own)
             steps = [s for gap in damage.gaps for s in gaps.steps(gap)]
             steps += [self._blank(f) for f in damage.blanks]
-            steps += RecordMender(self.repair, own, self.suspects, self.moved).steps()
+            steps += RecordMender(self.repair, own, self.suspects, self.moved, gaps.taken).steps()
             tails = [(gap.begin, gap.limit) for gap in damage.gaps if gap.is_tail]
             stale = (f for f in damage.stale if not any(a <= (f.physical_offset or 0) < b for a, b in tails))
             steps += [self._stale(f) for f in stale]

@@ -48,7 +48,7 @@ def misnamed_queue_steps(store: StoreFiles, findings: Iterable[Finding], log_fil
         log_files: of the log as earlier steps leave it.
     """
     named = [f.file for f in findings if f.kind is QUEUE_DIRECTORY]
-    gone: list[str] = []
+    gone = dict[str, tuple[Queue, str]]()
     back: list[Edit] = []
     names, made = [], set()
     with LogReader(log_files) as log:
@@ -57,17 +57,16 @@ def misnamed_queue_steps(store: StoreFiles, findings: Iterable[Finding], log_fil
             dtype = BATCH_UNIT if kind == BATCH_QUEUES else UNIT
             queue = Queue.open(QueueFiles(kind, topic, int(queue_id), path, store.tree), dtype)
             home = queue_home(queue, log)
-            if home is None:
-                continue
-            target = f"{kind}/{home[0]}/{home[1]}"
-            gone.append(path)
-            taken = target in made or (target not in named and store.tree.entries(target, sizes=False))
-            names.append(f"{path} to quarantine" if taken else f"{path} as {target}")
-            for file in () if taken else queue.files:
-                back += placed(f"{target}/{file.name.rpartition('/')[2]}", path_of(file))
-            made.add(target)
+            if home is not None:
+                gone[path] = queue, f"{kind}/{home[0]}/{home[1]}"
+    for path, (queue, target) in gone.items():
+        taken = target in made or (target not in gone and store.tree.entries(target, sizes=False))
+        names.append(f"{path} to quarantine" if taken else f"{path} as {target}")
+        for file in () if taken else queue.files:
+            back += placed(f"{target}/{file.name.rpartition('/')[2]}", path_of(file))
+        made.add(target)
     if gone:
-        away = [Quarantine(path) for path in _with_topics(store, gone)]
+        away = [Quarantine(path) for path in _with_topics(store, [*gone])]
         what = f"give it its right name: {', '.join(names)}"
         why = "the records that its units lead to name their topic and queue"
         yield Step(QUEUE_DIRECTORY.id, named[0], what, why, (*away, *back))

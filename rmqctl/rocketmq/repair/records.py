@@ -98,6 +98,7 @@ class RecordMender:
         own: misplaced records that belong where they lie, with the unit that says so, by physical offset.
         suspects: physical offsets of records that an index entry contradicts.
         moved: physical offsets to which this plan has moved records: they stay as they were.
+        taken: places in queues that records have which gaps held: no other record belongs there, whatever units say.
     """
 
     def __init__(
@@ -106,8 +107,9 @@ class RecordMender:
         own: Mapping[int, QueueReference | None],
         suspects: frozenset[int] = frozenset(),
         moved: Collection[int] = (),
+        taken: Collection[Place] = (),
     ) -> None:
-        self.repair, self.own, self.suspects, self.moved = repair, own, suspects, moved
+        self.repair, self.own, self.suspects, self.moved, self.taken = repair, own, suspects, moved, taken
 
     def steps(self) -> Iterator[Step]:
         """Yield what to do, by offset."""
@@ -189,6 +191,7 @@ class RecordMender:
         if place == stated:
             return own[0]
         is_due = own[0].queue_offset == 0 or (place in damage.beside and not self._is_beside_stand_ins(place))
+        is_due = is_due and place not in self.taken
         proves = physical in damage.doubtful and is_due and (not own[0].batch or own[0].queue_offset == stated[2])
         return own[0] if proves else None
 
