@@ -64,6 +64,7 @@ from rmqctl.rocketmq.repair.queue_files import (
 from rmqctl.rocketmq.repair.queue_references import references_into
 from rmqctl.rocketmq.repair.records import RecordMender, neutralize_step
 from rmqctl.rocketmq.state.config import PATH as CHECKPOINT
+from rmqctl.rocketmq.state.config import configured_topics
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.databases import databases_of
 from rmqctl.rocketmq.store.files import INDEX, StoreFile, StoreFiles
@@ -351,10 +352,10 @@ class _Planner(Planner[StoreFiles]):
         refusal = first.harm(RESULT)
         if not refusal:
             return ""
-        before = list(self.steps)
-        self.steps = [step for step in before if step.file != TOPICS]
+        before, known = list(self.steps), configured_topics(self.store) or {}
+        self.steps = [step for step in before if step.file != TOPICS]  # one step writes the file
         made = [(topic, queue_id) for topic, queue_id, _, _ in first.ranges() if topic in first.unknown_topics]
-        if self.take(topic_steps(self.store, first.unknown_topics, made)):
+        if self.take(topic_steps(self.store, {*first.unknown_topics, *known}, made)):
             again = self._replayed().harm(RESULT)
             if again != refusal:
                 return again
