@@ -193,6 +193,7 @@ class QueueWindow(Queue):
     def chunks(self, file: StoreFile) -> Iterator[tuple[int, Units]]:
         begin, end, is_last = self.window
         size, stop = self.dtype.itemsize, self._first(file, _FAR if is_last else end)
+        stop = min(stop, self._unwritten(file)) if is_last else stop
         for at in range(self._first(file, begin), stop, _CHUNK_UNITS):
             units = self.read(file, at, min(_CHUNK_UNITS, stop - at)).copy()
             number, leads = file.base // size + at + np.arange(len(units)), units["physical_offset"]
@@ -201,6 +202,14 @@ class QueueWindow(Queue):
                 yield at, units
         if is_last:
             yield from self._after(file, stop)
+
+    def _unwritten(self, file: StoreFile) -> int:
+        """Return the number of the first unit of a file that is not written: halving may find a later one."""
+        for first, units in Queue.chunks(self, file):
+            empty = np.flatnonzero(units["size"] == 0)
+            if len(empty):
+                return int(first + empty[0])
+        return file.size // self.dtype.itemsize
 
     def _after(self, file: StoreFile, stop: int) -> Iterator[tuple[int, Units]]:
         """Yield what is written after a unit that is not: wherever it leads, it is of the end of the log."""

@@ -479,6 +479,8 @@ class _QueueAgainstClaims:
                 continue
             else:
                 inside = number[row] <= self._high
+                if inside and isinstance(self.queue, QueueWindow) and physical < self.queue.window.begin:
+                    continue  # of a part in front, which says it
                 kinds_of.append((row, QUEUE_UNIT_MISMATCH if inside else QUEUE_STALE_TAIL))
         yield from _runs(kinds_of)
 
