@@ -158,7 +158,9 @@ def little(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return root
 
 
-@pytest.mark.parametrize("seed", [*range(6), 70, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 120) if seed != 70)])
+@pytest.mark.parametrize(
+    "seed", [*range(6), 70, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 120) if seed != 70)]
+)
 def test_damage_of_files_is_what_verify_says_it_is(little: Path, tmp_path: Path, seed: int) -> None:
     rng, root = random.Random(seed), tmp_path / "store"
     shutil.copytree(little, root)

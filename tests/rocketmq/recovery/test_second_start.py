@@ -73,7 +73,8 @@ def test_it_is_what_the_replay_of_a_second_start_finds(
 @pytest.mark.parametrize("release", golden.RELEASES)
 def test_many_second_starts(release: str, state: str, kind: type[Damager], tmp_path: Path) -> None:
     losing = _compared(f"{release}-{state}", kind, range(60), tmp_path)
-    assert losing or state == "clean" or release in ("5.3.3", "5.5.0")  # the newest begin both times at the same file
+    # the newest begin both times at the same file, and what kills leave of these is seldom hit by single bytes
+    assert losing or state == "clean" or release in ("5.3.3", "5.5.0") or (release, kind) == ("4.9.8", Damager)
 
 
 @pytest.fixture
