@@ -58,10 +58,11 @@ class Undispatched:
 
 @dataclass(frozen=True, slots=True)
 class SecondStart:
-    """Where the start after a clean stop of the started broker cuts the log, which the start itself does not read.
+    """Where the start after a clean stop of the started broker cuts the log, which the start itself does not read, or
+    queues, which it leaves.
 
     Attributes:
-        file: of the log; position: byte in it; cut: physical offset.
+        file: of the log or the first queue; position: byte in it; cut: physical offset.
         reason: what is wrong there, one sentence without a full stop.
         lost: messages given up then, ascending by offset.
     """
@@ -71,6 +72,7 @@ class SecondStart:
     cut: int
     reason: str
     lost: list[LostMessage]
+    is_queue: bool = False
 
 
 @dataclass(slots=True)
@@ -170,7 +172,8 @@ class Recovery:
             found.append(f"cut {number_of(len(self.lost), 'message')} off {of}, the first at {self.lost[0].physical}")
         if self.second is not None:
             count = number_of(len(self.second.lost), "message")
-            found.append(f"cut {count} off {of} when it is started once more, the first at {self.second.cut}")
+            begin = self.second.lost[0].physical if self.second.is_queue else self.second.cut
+            found.append(f"cut {count} off {of} when it is started once more, the first at {begin}")
         if self.undispatched.messages:
             found.append(f"never give consumers {number_of(self.undispatched.messages, 'message')} of {of}")
         if shifts := self.shifts():
@@ -411,7 +414,8 @@ def _losses(found: Recovery) -> Iterator[str]:
     if found.second is not None:
         then, place = _sum(found.second.lost), f"byte {found.second.position:,} of {found.second.file}"
         yield f"  LOSES {number_of(then['messages'], 'message')}, {then['bytes']:,} bytes, at the start after that:"
-        yield f"    after a clean stop it reads the log from an earlier file, and cuts it at {place}:"
+        what = "cuts queues, the first" if found.second.is_queue else "reads the log from an earlier file, and cuts it"
+        yield f"    after a clean stop it {what} at {place}:"
         yield f"    {found.second.reason}"
         yield from _by_topic(then)
     if left["messages"]:

@@ -31,7 +31,7 @@ from rmqctl.rocketmq.recovery.images import QueueImage
 from rmqctl.rocketmq.recovery.log_replay import LogWalk, Verdict, good_records
 from rmqctl.rocketmq.recovery.outcome import LostMessage, Recovery, Undispatched
 from rmqctl.rocketmq.recovery.rules import RecoveryRules
-from rmqctl.rocketmq.store.files import StoreFile
+from rmqctl.rocketmq.store.files import OFFSET_DIGITS, StoreFile
 
 SPLIT_SIZE = 64 << 20
 LEAST = 256 << 20
@@ -315,6 +315,25 @@ def lost_between(result: Recovery, begin: int, end: int) -> list[LostMessage]:
     found = {m.physical: m for m in _lost_after(result, begin) if m.physical < end}
     named = ((image, [unit for unit in image.given_up(begin) if unit[0] < end]) for image in result.images)
     return _from_units(result, named, found)
+
+
+def lost_from_queues(result: Recovery, end: int) -> tuple[list[LostMessage], str, int]:
+    """Return messages of the log that a cut of all queues at a physical offset takes from their queue, ascending: those
+    after a unit that leads to it or beyond.
+
+    Returns: the messages, the first queue file that is cut, and the byte in it.
+    """
+    named, file, position = list[tuple[QueueImage, list[tuple[int, int, int]]]](), "", 0
+    for image in result.images:
+        cut = image.given_up(end) if type(image) is QueueImage else []
+        cut = [unit for unit in cut if unit[2] * image.unit_size < image.end]  # what follows is cut off now
+        if units := [unit for unit in cut if unit[0] < end]:
+            place = cut[0][2] * image.unit_size
+            if not named:
+                position = place % image.file_size
+                file = f"{image.directory}/{place - position:0{OFFSET_DIGITS}d}"
+            named.append((image, units))
+    return _from_units(result, named, {}), file, position
 
 
 def holds_data(file: StoreFile, begin: int) -> bool:

@@ -47,6 +47,7 @@ from rmqctl.rocketmq.recovery.proof import (
     find_undispatched,
     holds_data,
     lost_between,
+    lost_from_queues,
     proofs,
     stop_finding,
 )
@@ -147,6 +148,7 @@ class Replay:
         self._opened = ExitStack()
         self.body = flag(store.settings, "checkCRCOnRecover", default=True)
         self.writes_index = files_are_written(store)
+        self._are_queues_cut = False
         self._steps, self._follower = self._run(), Follower(LogWalk(0), [])
         self._job: Job | None = None
 
@@ -391,6 +393,7 @@ class Replay:
         self.result.log_cut, self.result.scanned_files = end, walk.files
         self.result.stopped_by = stop_finding(files[walk.index], walk)
         is_ahead = queues_end >= end if self.rules.queue_cut is QueueCut.WHEN_AHEAD else not self.result.normal
+        self._are_queues_cut = is_ahead
         if is_ahead:
             for image in self.images.values():
                 image.truncate(end)
@@ -446,13 +449,28 @@ class Replay:
     # --- the start after that -----------------------------------------------------------------
 
     def _second_start(self, processes: int) -> SecondStart | None:
-        """What ``recoverNormally`` cuts after a clean stop in files of the log that this start has not read.
-
-        From the file on at which this start began, it finds what this one has left.
+        """What ``recoverNormally`` cuts after a clean stop: the log in files that this start has not read, or queues at
+        units that this one has left because they did not reach to the end of the log yet.
         """
-        result, times = self.result, self.checkpoint
-        if result.log_cut is None or result.start_file is None or not self._kept_log():
+        if self.result.log_cut is None or self.result.start_file is None or not self._kept_log():
             return None
+        return self._second_cut(processes) or self._second_queue_cut()
+
+    def _second_queue_cut(self) -> SecondStart | None:
+        end = self.result.end
+        if self._are_queues_cut or self.rules.queue_cut is not QueueCut.WHEN_AHEAD or end is None:
+            return None
+        if self._queues_end() < end:
+            return None
+        lost, file, position = lost_from_queues(self.result, end)
+        reason = "a unit there leads beyond the log, and what follows it goes with it"
+        return SecondStart(file, position, end, reason, lost, is_queue=True) if lost else None
+
+    def _second_cut(self, processes: int) -> SecondStart | None:
+        """From the file on at which this start began, the next one finds what this one has left."""
+        result, times = self.result, self.checkpoint
+        assert result.log_cut is not None
+        assert result.start_file is not None
         files = result.log_files[: len(self._kept_log())]
         if not result.normal and result.last_store_timestamp:
             time = result.last_store_timestamp

@@ -59,6 +59,7 @@ def _compared(name: str, kind: type[Damager], seeds: range, room: Path) -> int:
         ("5.1.4-crash", Damager, range(2, 5), 1),
         ("4.9.8-crash", WorseDamager, range(14, 17), 1),
         ("4.5.2-crash", WorseDamager, range(22, 25), 1),
+        ("4.9.8-crash", Damager, range(89, 90), 1),  # a unit that leads beyond the log, in a queue that is cut then
     ],
 )
 def test_it_is_what_the_replay_of_a_second_start_finds(
@@ -84,6 +85,15 @@ def flipped(tmp_path: Path) -> tuple[Path, Path]:
     damager = Damager("5.1.4-clean")
     damage.apply(damager.recipe(29), root)
     return root, golden.write_broker_conf("5.1.4-clean", tmp_path / "broker.conf")
+
+
+def test_a_queue_that_the_next_start_cuts_is_named(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root, damager = golden.unpack("4.9.8-crash", tmp_path), Damager("4.9.8-crash")
+    damage.apply(damager.recipe(89), root)
+    done = rmqctl("recover", root, "--broker-conf", golden.write_broker_conf("4.9.8-crash", tmp_path / "broker.conf"))
+    assert done.exit_code == 1
+    assert "loses no message yet" in done.stdout
+    assert "it cuts queues, the first at byte 120 of consumequeue/LabOne/0/" in " ".join(done.stdout.split())
 
 
 def test_every_headline_says_it(rmqctl: Rmqctl, flipped: tuple[Path, Path]) -> None:
