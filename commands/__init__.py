@@ -225,7 +225,7 @@ class LazyGroup(click.Group):
     def _run(self, args: list[str], name: str, extra: dict[str, Any]) -> None:
         _progress.start_again()
         with self.make_context(name, list(args), **extra) as context:
-            context.meta[TYPED] = [name, *args]
+            context.meta[TYPED] = args
             self.invoke(context)
 
 

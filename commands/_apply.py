@@ -5,7 +5,6 @@ A command asks a store for a proposal and hands it to :func:`propose`.
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -20,6 +19,7 @@ from commands._guard import TYPED
 from commands._progress import progress
 from commands._types import LocalPath
 from rmqctl.answer import Intent, Proposal
+from rmqctl.shell import typed
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
@@ -191,8 +191,8 @@ def execute(proposal: Proposal, manner: Manner) -> Applied | None:
 
 def _typed(*more: str) -> str:
     """Return the command line of the user with more words, as it is typed, after a colon; "" where nobody knows it."""
-    typed: list[str] = click.get_current_context().meta.get(TYPED, [])
-    return f": {shlex.join([*(word for word in typed if word != '--dry-run'), *more])}" if typed else ""
+    words: list[str] = click.get_current_context().meta.get(TYPED, [])
+    return f": {typed(*(word for word in words if word != '--dry-run'), *more)}" if words else ""
 
 
 def ask(question: str, yes: bool) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 
@@ -18,12 +17,13 @@ import click
 from commands import _signals
 from commands._cells import printable
 from rmqctl.errors import INTERRUPTED, TERMINATED, IOFailure, RmqctlError
+from rmqctl.shell import shell_line
 
 BUG = 70
 """Exit status after a traceback; 1 would read as "damage found"."""
 
 TYPED = "rmqctl.typed"
-"""Key of `click.Context.meta`: the words of the command line."""
+"""Key of `click.Context.meta`: the words of the command line after the first."""
 
 INCOMPLETE = "rmqctl.incomplete"
 """Key of `click.Context.meta`: the answer cannot be whole, so that the exit status is never 0."""
@@ -71,7 +71,7 @@ def as_typed(data: bytes, spelled: Callable[[str], str]) -> bytes:
 
 def sentence_as_typed(text: str) -> str:
     """The same of a sentence."""
-    return as_typed(text.encode(errors="surrogatepass"), shlex.quote).decode(errors="surrogatepass")
+    return as_typed(text.encode(errors="surrogatepass"), shell_line).decode(errors="surrogatepass")
 
 
 def on_screen(line: str, width: int) -> Iterator[str]:

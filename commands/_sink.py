@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import BinaryIO
 from commands import _progress
 from commands._guard import as_typed, output_failure
 from rmqctl.errors import IOFailure
+from rmqctl.shell import shell_line
 
 BATCH_BYTES = 1 << 18
 BATCH_SECONDS = 0.1
@@ -46,7 +46,7 @@ def write_text(lines: Iterable[str | None]) -> int:
             if line is None:
                 add(None)
             else:
-                add(as_typed(f"{line}\n".encode(errors="backslashreplace"), shlex.quote))
+                add(as_typed(f"{line}\n".encode(errors="backslashreplace"), shell_line))
                 count += 1
     return count
 

@@ -22,8 +22,8 @@ from rmqctl.notices import (
     destroyed_by_kind,
     finding_notices,
     queue_of,
-    typed,
 )
+from rmqctl.shell import typed
 from rmqctl.store import Store
 from rmqctl.text import instant, listed, number_of
 from rmqctl.verification import count_of

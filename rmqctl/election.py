@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from string import ascii_uppercase
 
 from rmqctl.answer import Advance, Answer, Row, Section
 from rmqctl.errors import WrongUsage
+from rmqctl.shell import typed
 from rmqctl.text import number_of
 
 _MOST_RANGES = 100
@@ -256,13 +256,13 @@ def _sentences(seen: Sequence[Contest], names: Sequence[str]) -> Iterator[str]:
         yield from _gone(contest)
         yield from _voted(contest)
     if any(contest.salvages for contest in losing):
-        yield f"all replicas together have what is lost; type: rmqctl salvage {shlex.join(names)} INTO"
+        yield f"all replicas together have what is lost; type: {typed('salvage', *names, 'INTO')}"
     for contest in losing:
         if not contest.is_salvageable:
             leader = contest.best.name
             others = [word for name in names if name != leader for word in ("--from", name)]
             yield (
-                f"members take destroyed entries from each other; type: rmqctl repair {shlex.join([leader, *others])}, "
+                f"members take destroyed entries from each other; type: {typed('repair', leader, *others)}, "
                 "then ask again"
             )
     if not unsafe:
@@ -302,5 +302,5 @@ def _voted(contest: Contest) -> Iterator[str]:
         others = next((one.name for one in contest.candidates if one.name not in contest.keepers), "PATH")
         yield (
             f"{contest.log}: start {contest.keepers[0]} first, and the others when it is up; what is damaged in them "
-            f"comes back with: rmqctl repair {shlex.join([others, '--from', contest.keepers[0]])}"
+            f"comes back with: {typed('repair', others, '--from', contest.keepers[0])}"
         )

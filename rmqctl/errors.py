@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from shlex import quote
 from typing import Any, ClassVar
+
+from rmqctl.shell import typed
 
 
 class RmqctlError(Exception):
@@ -137,7 +138,7 @@ class TooDamaged(RmqctlError):
     meaning = "damaged beyond this command"
 
     def __init__(self, path: object, found: str, next_step: str = "") -> None:
-        advice = next_step or f"type: rmqctl verify {quote(str(path))}"
+        advice = next_step or f"type: {typed('verify', str(path))}"
         super().__init__(f"{path} is too damaged for this: {found}; {advice}")
         self.path = path
 

@@ -11,9 +11,9 @@ from rmqctl import questions
 from rmqctl.answer import Answer, Proposal, Row, Section
 from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.inventory import Member
-from rmqctl.notices import typed
 from rmqctl.questions import Question
 from rmqctl.results import Reply
+from rmqctl.shell import typed
 from rmqctl.store import Store
 from rmqctl.text import number_of
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import sys
 from importlib.metadata import Distribution, PackageNotFoundError
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from zipimport import zipimporter
+
+from rmqctl.shell import shell_line
 
 NAME = "rmqctl"
 _FOR_DEVELOPERS = re.compile(r"extra == ['\"](test|dev|docs)['\"]")
@@ -58,7 +59,7 @@ def line_for_extra(extra: str) -> str:
     if _is_one_file():
         return _in_environment(f"{NAME}[{extra}]")
     origin, options = _origin()
-    what = shlex.quote(f"{origin}[{extra}]")
+    what = shell_line(f"{origin}[{extra}]")
     return f"pipx install --force {what}" if _is_pipx() else f"{_pip()} install {options}{what}"
 
 
@@ -89,8 +90,7 @@ def _is_one_file() -> bool:
 
 
 def _in_environment(what: str) -> str:
-    words = " ".join(shlex.quote(word) for word in what.split(" "))
-    return f"python3 -m venv ~/{NAME} && ~/{NAME}/bin/pip install {words}"
+    return f"python3 -m venv ~/{NAME} && ~/{NAME}/bin/pip install {shell_line(*what.split(' '))}"
 
 
 def _is_pipx() -> bool:
@@ -102,4 +102,4 @@ def _pip() -> str:
     found = shutil.which("pip")
     if found is not None and Path(found).parent == Path(sys.executable).parent:
         return "pip"
-    return f"{shlex.quote(sys.executable)} -m pip"
+    return shell_line(sys.executable, "-m", "pip")

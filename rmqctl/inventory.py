@@ -26,7 +26,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from rmqctl.answer import Row
@@ -35,6 +34,7 @@ from rmqctl.files.remote import is_url, open_tree, split_url
 from rmqctl.files.tree import join
 from rmqctl.opening import open_store
 from rmqctl.release import Release
+from rmqctl.shell import typed
 from rmqctl.store import Store
 
 _WILD = frozenset("*?[")
@@ -242,7 +242,7 @@ def opened_together(
             if is_plain and not remarks and isinstance(both, str) and both:
                 remarks.append(
                     f"{other.name} and {member.name} are taken for two stores: {both}; no broker starts with both as "
-                    f"its directories: rmqctl doctor {quote(paths_of_both)}"
+                    f"its directories: {typed('doctor', paths_of_both)}"
                 )
         else:
             opened.append((member, store))

@@ -6,12 +6,12 @@ library keep every finding.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rmqctl.findings import Severity, find_kind
+from rmqctl.shell import typed
 from rmqctl.text import Row, listed, number_of
 
 PLACES = 3
@@ -24,8 +24,6 @@ CUT = "Here "
 """How the line begins that says where a start of the broker cuts: it stands for what brokers do in general."""
 CAUSE = "Cause: "
 """How the line begins that says what did it."""
-EXPLAIN = "rmqctl explain"
-"""What is typed next where `repair` has no step."""
 SAME_CAUSE = "From the same cause: "
 """How the line begins that names findings which follow."""
 _OF_ROCKETMQ = {"physical_offset", "queue_id"}
@@ -159,7 +157,7 @@ def _notice(alike: Alike, command: str, judge: Judge, folded: Iterable[Alike] = 
         lines.append(start)
     lines.append(kind.remedy)
     is_left = not command or kind.remedy.startswith(("Nothing", "None"))
-    told = f"{EXPLAIN} {row['id']}" if kind.by_hand else f"{command} --only {row['id']}"
+    told = typed("explain", row["id"]) if kind.by_hand else f"{command} --only {row['id']}"
     return Notice(row["severity"], row["id"], about, lines, "" if is_left else told)
 
 
@@ -297,8 +295,3 @@ def _place(row: Row, about: str) -> str:
     inside = ", ".join(filter(None, (at, size)))
     named = " ".join(filter(None, ("" if row["file"] == about else row["file"], inside)))
     return f"{named}: {row['message']}" if named else row["message"]
-
-
-def typed(*words: str) -> str:
-    """Return a command as it is typed into a shell."""
-    return shlex.join(("rmqctl", *words))

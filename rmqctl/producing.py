@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from shlex import quote
 from time import monotonic, sleep
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from rmqctl.answer import Answer
 from rmqctl.errors import Refused, WrongUsage
+from rmqctl.shell import typed
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
@@ -310,11 +310,11 @@ class Produced(Answer):
     def sentence(self) -> str:
         """Return what was done, in one sentence with the next command to type."""
         if self.damaged and not self.messages:
-            return f"damaged {number_of(self.damaged, 'place')}; next: rmqctl verify {quote(str(self.path))}"
+            return f"damaged {number_of(self.damaged, 'place')}; next: {typed('verify', self.path)}"
         seconds = max(monotonic() - self._begin, 1e-9)
         rate = f"{self.messages / seconds:,.0f} a second" if self.messages else "nothing to do"
         messages, topics = number_of(self.messages, "message"), number_of(len(self.topics), "topic")
         return (
             f"{messages}, {self.bytes:,} bytes of log, {topics} in {self.path} "
-            f"({seconds:.1f} s, {rate}); next: rmqctl topics {quote(str(self.path))}"
+            f"({seconds:.1f} s, {rate}); next: {typed('topics', self.path)}"
         )

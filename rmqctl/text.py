@@ -7,8 +7,9 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from shlex import quote
 from typing import TYPE_CHECKING, Any
+
+from rmqctl.shell import typed
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -74,9 +75,9 @@ def first_lines(lines: Sequence[str], *, every: bool, most: int = 3) -> Iterator
 def what_a_start_leaves(root: str, *, removes: bool) -> str:
     """Return what `recover` does not say of a store, after what a start removes, if it removes anything."""
     if not removes:
-        return f"A start does not read all; to look at the rest, type: rmqctl verify {quote(root)}"
+        return f"A start does not read all; to look at the rest, type: {typed('verify', root)}"
     said = "This is what the start removes; damage in what it does not read stays"
-    return f"{said}; type: rmqctl verify {quote(root)}"
+    return f"{said}; type: {typed('verify', root)}"
 
 
 LATEST = 253_402_300_799_999

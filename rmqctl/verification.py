@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import RmqctlError
 from rmqctl.findings import HEADER, Finding, FindingKind, Severity
-from rmqctl.notices import CUT, EXPLAIN, Alike, about_one, destroyed_by_kind, finding_notices, typed
+from rmqctl.notices import CUT, Alike, about_one, destroyed_by_kind, finding_notices
+from rmqctl.shell import typed
 from rmqctl.text import listed, number_of
 
 FINDING_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
@@ -147,7 +148,7 @@ def show(answer: Answer, checked: Verification, root: str, *, notes: bool) -> An
         yield Section(lines=[_sentence(checked.summary(), start, checked.counted)], folds=True)
         if answer.is_no and repair:
             by_hand = bool(wrong) and all(kind.by_hand for kind in wrong.values())
-            then = f"{EXPLAIN} {next(iter(wrong))}" if by_hand else f"{repair}   (shows the plan, writes nothing)"
+            then = typed("explain", next(iter(wrong))) if by_hand else f"{repair}   (shows the plan, writes nothing)"
             yield Section(lines=[f"Next: {then}"])
 
     answer.rows, answer.document, answer.sections = rows(), document, sections

@@ -218,6 +218,29 @@ def odd_words() -> list[str]:
     return found
 
 
+_BY_HAND = re.compile(r"(?<![\w-])rmqctl [a-z][a-z-]*( [^;:,`]*)?$")
+"""What stands before a value in a command that a text is made of."""
+
+
+def commands_by_hand() -> list[str]:
+    """Places where a command to type is put together from texts, and modules that quote words for a shell themselves;
+    `rmqctl.shell` does both.
+    """
+    found = []
+    for file in sources():
+        text, name = file.read_text("utf-8"), file.relative_to(ROOT)
+        if "rmqctl " not in text and "shlex" not in text:
+            continue
+        tree = ast.parse(text)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                texts = [one.value for one in node.values[:-1] if isinstance(one, ast.Constant)]
+                found += [f"{name}:{node.lineno}: {text}" for text in texts if _BY_HAND.search(str(text))]
+        if "shlex" in _named(tree, late=True, typing=True) and name != Path("rmqctl/shell.py"):
+            found.append(f"{name}: shlex")
+    return found
+
+
 def failures_that_say_nothing() -> list[str]:
     """Lines of docstrings that only say what `rmqctl.files` says for every room."""
     plain = re.compile(

@@ -36,6 +36,11 @@ def test_words_of_the_project() -> None:
     assert house.odd_words() == []
 
 
+def test_commands_to_type_are_made_in_one_place() -> None:
+    """One that is put together by hand is one that no shell takes where a path has a blank."""
+    assert house.commands_by_hand() == []
+
+
 def test_common_failures_are_said_once_a_room() -> None:
     assert house.failures_that_say_nothing() == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from commands._cells import printable
 from rmqctl.errors import IOFailure
-from rmqctl.notices import typed
 from rmqctl.opening import open_path
+from rmqctl.shell import typed
 from rmqctl.store import LoneFile, Store
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class Site:
             given += ["--commitlog", ",".join(options.commit_log)] if options.commit_log else []
             given += ["--broker-conf", options.broker_conf] if options.broker_conf else []
         given += ["--format", options.format] if options.format != "auto" else []
-        return quoted(typed(verb, options.path if path is None else path, *words, *given))
+        return typed(verb, options.path if path is None else path, *words, *given)
 
     # --- processes --------------------------------------------------------------------------------------
 
@@ -135,24 +134,6 @@ class Site:
             self._idle.clear()
         for helper in helpers:
             helper.end()
-
-
-def quoted(command: str) -> str:
-    """Return a command that a shell takes as it stands on one line, without control characters."""
-    return command if command.isprintable() else re.sub(r"'[^']*'", _ansi_quoted, command)
-
-
-def _ansi_quoted(match: re.Match[str]) -> str:
-    """A part of a command in the quotes of a shell that know escapes, where it needs them."""
-    text = match[0]
-    if text.isprintable():
-        return text
-    inside = text[1:-1].replace("\\", "\\\\")
-    return "$'" + "".join(c if c.isprintable() else _escaped(c) for c in inside) + "'"
-
-
-def _escaped(char: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in char.encode(errors="surrogateescape"))
 
 
 # --- reading beside the drawing -----------------------------------------------------------------------

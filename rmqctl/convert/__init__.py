@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from shlex import quote
 
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.convert import to_kafka, to_rocketmq
@@ -16,6 +15,7 @@ from rmqctl.kafka.store import KafkaStore
 from rmqctl.rocketmq.family import RocketMQStore
 from rmqctl.rocketmq.store.files import missing_log
 from rmqctl.rocketmq.store.locate import check_no_part
+from rmqctl.shell import typed
 from rmqctl.store import Store, refuse_verb
 from rmqctl.text import number_of
 
@@ -111,4 +111,4 @@ def _sentences(result: Conversion) -> Iterator[str]:
     for _, count, sentence in result.without_twin():
         yield f"  {count:,} {sentence}"
     yield from result.books.lines()
-    yield f"next: rmqctl verify {quote(str(s['into']))}"
+    yield f"next: {typed('verify', s['into'])}"

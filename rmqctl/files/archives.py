@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import NotAStore
 from rmqctl.files.tree import BUNDLE_MANIFEST, Tree
+from rmqctl.shell import shell_line
 
 if TYPE_CHECKING:
     import tarfile
@@ -47,7 +47,7 @@ def unpacking(tree: Tree, name: str, path: str) -> tuple[str, str] | None:
         return None
     how = "unzip -d DIR" if kind == "zip" else "mkdir DIR && tar -C DIR -xf"
     what = f"it is packed ({kind or 'tar'})"
-    return what, f"unpack it into a directory and give that: {how} {shlex.quote(path)}"
+    return what, f"unpack it into a directory and give that: {how} {shell_line(path)}"
 
 
 # --- bundles --------------------------------------------------------------------------------------------

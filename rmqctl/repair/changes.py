@@ -6,7 +6,6 @@ Nothing is written. The bytes of a store as a plan finds them and as it would le
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +37,7 @@ from rmqctl.repair.edits import (
     Step,
 )
 from rmqctl.repair.rendering import step_row
+from rmqctl.shell import shell_line
 
 
 class PlannedFile(EditedFile):
@@ -167,7 +167,7 @@ def _added_up(plan: Plan, journal: str) -> _PlannedChanges:
         first = os.path.join(maker.root, min(maker.in_the_way))
         raise Refused(
             f"{named(sorted(maker.in_the_way))}: no directory, and one is to be made there; nothing was written; "
-            f"move it away and try again: mv {shlex.quote(first)} ELSEWHERE"
+            f"move it away and try again: {shell_line('mv', first, 'ELSEWHERE')}"
         )
     return maker
 

@@ -27,6 +27,7 @@ from rmqctl.repair.journal_directory import (
     state_of,
     undo_command,
 )
+from rmqctl.shell import typed
 
 _CHANGED_NOTHING = (READY, "", TAKEN_BACK)
 
@@ -147,7 +148,7 @@ def choose_journal(path: Path, *, redo: bool = False) -> Path:
     raise Refused(
         f"{path} holds no journal that can be taken back; "
         + (
-            f"{known}all were taken back or changed nothing; rmqctl undo --list {path} shows them"
+            f"{known}all were taken back or changed nothing; {typed('undo', '--list', path)} shows them"
             if history.runs
             else "give a directory such as store.rmqctl-journal/0001"
         )

@@ -18,7 +18,6 @@ import fcntl
 import json
 import os
 import re
-import shlex
 import shutil
 import time
 import zlib
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import Refused
+from rmqctl.shell import typed
 
 if TYPE_CHECKING:  # whoever only asks whether a run was broken off writes nothing
     from rmqctl.files.writing import FileLayer
@@ -119,8 +119,8 @@ def states(path: Path) -> list[dict[str, Any]]:
 
 def undo_command(path: Path | None, outside: Iterable[str] = (), *, resume: bool = False) -> str:
     """Return what to type to take a journal back, or to finish it."""
-    words = ["rmqctl", "undo", str(path), *(["--resume"] if resume else [])]
-    return shlex.join([*words, *(word for one in outside for word in ("--outside", one))])
+    options = ["--resume"] if resume else []
+    return typed("undo", str(path), *options, *(word for one in outside for word in ("--outside", one)))
 
 
 # --- which run was broken off ------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def pending(root: Path) -> Path | None:
             if not (beside / JOURNAL).is_file():
                 raise Refused(
                     f"{root} was being changed by a journal that is gone: {journal}; put it back, "
-                    f"then type: rmqctl undo {shlex.quote(str(journal))}"
+                    f"then type: {typed('undo', journal)}"
                 )
             journal = beside
         if not _belongs(journal, root):

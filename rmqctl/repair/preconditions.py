@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from shlex import quote
 
 from rmqctl.errors import Refused
 from rmqctl.files.writing import FileLayer
@@ -35,6 +34,7 @@ from rmqctl.repair.journal_directory import (
     line_of,
     refuse_pending,
     rows_of,
+    undo_command,
 )
 
 # --- every file of a store with size and time -------------------------------------------------------
@@ -239,9 +239,7 @@ def check_resume(found: Journal, *, outside: Outside = ()) -> None:
     _refuse_astray(found, outside)
     _refuse_damaged(found)
     if found.state in {DONE, UNDONE}:
-        raise Refused(
-            f"{found.path} is finished: nothing is left to do; to take it back: rmqctl undo {quote(str(found.path))}"
-        )
+        raise Refused(f"{found.path} is finished: nothing is left to do; to take it back: {undo_command(found.path)}")
     if found.state in PENDING:
         _refuse_changed(found, strange(found), "go on")
     else:
@@ -263,13 +261,11 @@ def check_undo(found: Journal, *, force: bool = False, outside: Outside = ()) ->
     refuse_pending(Path(found.changes.root))
     if found.state == UNDONE:
         by = found.base / found.undone_by
-        raise Refused(
-            f"{found.path} was taken back already, by {by}; to take that back in turn: rmqctl undo {quote(str(by))}"
-        )
+        raise Refused(f"{found.path} was taken back already, by {by}; to take that back in turn: {undo_command(by)}")
     if found.state in _REASONS:
         raise Refused(
             f"{found.path} has changed nothing: {_REASONS[found.state]}; "
-            f"to carry it out after all: rmqctl undo {quote(str(found.path))} --resume"
+            f"to carry it out after all: {undo_command(found.path, resume=True)}"
         )
     _refuse_changed(found, differences(found, after=True), "go back")
     others = [] if force else changed_since(found)

@@ -19,11 +19,11 @@ from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.findings import all_kinds
 from rmqctl.fleet import Fleet
 from rmqctl.inventory import Member
-from rmqctl.notices import typed
 from rmqctl.opening import open_path
 from rmqctl.release import Release
 from rmqctl.repair.edits import Overwrite, Plan
 from rmqctl.report.document import KIND, VERSION
+from rmqctl.shell import typed
 from rmqctl.store import Store
 
 _FINDINGS, _OF_ONE_KIND = 800, 100

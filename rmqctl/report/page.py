@@ -10,10 +10,11 @@ from typing import Any
 
 from rmqctl.answer import Row
 from rmqctl.errors import MissingExtra, WrongUsage
-from rmqctl.notices import queue_of, typed
+from rmqctl.notices import queue_of
 from rmqctl.pipeline.stats import Stats
 from rmqctl.pipeline.stats_page import FIGURES_STYLE, figures, size_text
 from rmqctl.report.picture import forecast, picture, shares, side_by_side, strips
+from rmqctl.shell import typed
 from rmqctl.text import instant, json_bytes, number_of
 
 _POLICY = "base-uri 'none'; form-action 'none'"

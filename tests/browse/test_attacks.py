@@ -6,7 +6,6 @@ import os
 import pty
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from commands._browse.columns import Columns
-from commands._browse.site import quoted
 from fixtures.damaged import ALL_KINDS, damaged_store, sound_store
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
@@ -90,13 +88,6 @@ def test_a_name_that_is_no_text_is_not_copied(tmp_path: Path) -> None:
         assert "copied: rmqctl dump" in w.screen
 
     walk(tmp_path / "store", steps, (160, 24))
-
-
-def test_what_is_copied_is_one_harmless_line() -> None:
-    assert quoted("rmqctl topics 'a b'") == "rmqctl topics 'a b'"
-    assert quoted("rmqctl topics 'a\n\x1bb'") == r"rmqctl topics $'a\x0a\x1bb'"
-    bash = subprocess.run(["bash", "-c", "printf %s " + quoted("'a\n\\\x07\u202eb'")], capture_output=True, check=True)
-    assert bash.stdout.decode() == "a\n\\\x07\u202eb"
 
 
 def test_columns_show_no_control_characters() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.findings import all_kinds
+from rmqctl.shell import typed
 from tests.conftest import Rmqctl
 
 
@@ -118,3 +121,23 @@ def test_steps_that_heal_and_steps_that_give_up_are_two_notices(rmqctl: Rmqctl, 
 def test_a_command_to_type_after_a_start_can_be_pasted(rmqctl: Rmqctl, tmp_path: Path) -> None:
     root = golden.unpack("5.5.0-clean", tmp_path).rename(tmp_path / "my store")
     assert f"type: rmqctl verify '{root}'" in " ".join(rmqctl("recover", root).stdout.split())
+
+
+def test_a_command_to_type_is_one_line_that_a_shell_takes_for_what_it_is() -> None:
+    words = ["a b", "it's", "a\n\x1b'\\\x07\u202eb", os.fsdecode(b"odd\xff"), "*", "", "\udcff\x01a"]
+    line = typed(*words)
+    assert line.isprintable()
+    said = f"rmqctl() {{ printf '%s\\0' \"$@\"; }}; {line}"
+    shell = subprocess.run(["bash", "-c", said], capture_output=True, check=True)
+    assert [os.fsdecode(word) for word in shell.stdout.split(b"\0")[:-1]] == words
+    assert typed("topics", "a b") == "rmqctl topics 'a b'"
+
+
+def test_what_a_refusal_says_to_type_names_the_store(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.9.8-crash", tmp_path).rename(tmp_path / "my store")
+    refused = rmqctl("repair", root, "--neutralize", 17)
+    assert refused.stderr.endswith(f"; what is there: rmqctl dump '{root}' --from-offset 17\n")
+    _zero("commitlog/00000000000000262144", 0, 8)(root)
+    assert rmqctl("repair", root, "--only", "log.*", "--apply", "--yes").exit_code == 0
+    assert rmqctl("undo", root).exit_code == 0
+    assert rmqctl("undo", root).stderr.count(f"; rmqctl undo --list '{root}' shows them") == 1

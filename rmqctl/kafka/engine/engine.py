@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from types import TracebackType
 from typing import Self
 
@@ -49,6 +48,7 @@ from rmqctl.release import Release
 from rmqctl.repair.edits import Plan, Quarantine
 from rmqctl.repair.execute import Applied, apply
 from rmqctl.repair.journal_directory import refuse_pending
+from rmqctl.shell import typed
 
 LOCK = str(FileKind.LOCK)
 _BODY_SINCE = Release(3, 7, 0)
@@ -191,7 +191,7 @@ class KafkaEngine:
         if found.lost_records:
             raise TooDamaged(
                 self.root, f"a {found.release} broker would lose {found.lost_records:,} records of it when it starts",
-                f"type: rmqctl recover {quote(str(self.root))}",
+                f"type: {typed('recover', self.root)}",
             )  # fmt: skip
 
     def _opened(self, key: Key, start: int = 0, point: int = 0) -> WritableLog:

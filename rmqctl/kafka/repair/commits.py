@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from shlex import quote
 
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from rmqctl.errors import Refused
@@ -30,6 +29,7 @@ from rmqctl.kafka.state.replicas import Replicas, meta_properties
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.positions import Change, Key
 from rmqctl.repair.edits import Plan, Step
+from rmqctl.shell import typed
 
 STEP = "offsets.commit"
 _MOST_RECORDS = 1000
@@ -131,7 +131,7 @@ def _writable(
     if loaded.failure or loaded.stopped_by is not None or loaded.unread_from is not None or not log.segments:
         raise Refused(
             f"a start would change {label} first, so nothing can be appended to it; nothing was written; see: "
-            f"rmqctl repair {quote(directory.root)}"
+            + typed("repair", directory.root)
         )
     return log
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from shlex import quote
 from typing import Any
 
 from rmqctl import election, questions
@@ -20,6 +19,7 @@ from rmqctl.kafka.salvage.gather import Source, Wanted
 from rmqctl.kafka.salvage.salvage import SalvageOptions, Saved, check_target
 from rmqctl.kafka.salvage.salvage import salvage as salvaged
 from rmqctl.kafka.state.replicas import Replicas, release_shown
+from rmqctl.shell import typed
 from rmqctl.text import counted, first_lines, number_of
 from rmqctl.verification import show_comparison, show_unread, verdict
 
@@ -147,7 +147,7 @@ def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
     for letter, side in (("A", s["a"]), ("B", s["b"])):
         if side["damaged_places"]:
             places = number_of(side["damaged_places"], "damaged place")
-            yield f"{letter}: {places}, not compared; type: rmqctl verify {quote(str(side['path']))}"
+            yield f"{letter}: {places}, not compared; type: {typed('verify', side['path'])}"
     yield verdict(s)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -16,6 +15,7 @@ from rmqctl.kafka.state.internal_topics import GroupOffsets, Transaction, group_
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.past import BOUNDS, past_of
+from rmqctl.shell import typed
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def begin_served(replicas: Replicas, answer: Answer, asked: Sequence[PartitionLo
         root = replicas.place.root
         answer.remark(
             f"a broker of {found.release} does not start on {root}: {found.error}; shown is what it serves of "
-            f"each partition that it can load, and the files of others as they lie; see: rmqctl repair {quote(root)}"
+            f"each partition that it can load, and the files of others as they lie; see: {typed('repair', root)}"
         )
     elif found.offline:
         answer.remark(f"a broker of {found.release} takes a log directory offline: {found.error}")
@@ -358,9 +358,9 @@ def _say_how_to_abort(who: str, producer: int, open_in: dict[tuple[str, int], in
             f"kafka-transactions.sh --bootstrap-server HOST:9092 abort --topic {topic} --partition {number} "
             f"--start-offset {first}"
         )
-    places = " ".join(f"--abort-transaction {topic}-{number}:{producer}" for topic, number in sorted(open_in))
-    if places:
-        answer.remark(f"where no broker can do it, in the files: rmqctl repair PATH {places}")
+    if open_in:
+        wanted = [w for t, n in sorted(open_in) for w in ("--abort-transaction", f"{t}-{n}:{producer}")]
+        answer.remark(f"where no broker can do it, in the files: {typed('repair', 'PATH', *wanted)}")
 
 
 # --- lag --------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from rmqctl import questions
@@ -19,6 +18,7 @@ from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.kafka.recovery.replay import recover as replay
 from rmqctl.kafka.state.replicas import Gone, Replicas, release_shown
 from rmqctl.release import Release
+from rmqctl.shell import typed
 from rmqctl.text import listed_names, number_of, what_a_start_leaves
 
 if TYPE_CHECKING:  # only a start beside a leader compares two disks
@@ -131,7 +131,7 @@ def _never_in_sync(found: Mapping[str, Following], root: str) -> Iterator[str]:
             yield (
                 f"{label} knows leader epoch {one.unknown_epoch}, which is above the one that the leader will have: "
                 "each fetch is refused, and it never is in sync; where its leader-epoch-checkpoint is wrong, type: "
-                f"rmqctl rebuild {quote(root)} --checkpoint --topic {label.rpartition('-')[0]}"
+                + typed("rebuild", root, "--checkpoint", "--topic", label.rpartition("-")[0])
             )
 
 

@@ -16,7 +16,6 @@ import os
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from shlex import quote
 
 from formats.rocketmq.abort_lock import LOCK_TEXT
 from formats.rocketmq.consumequeue_ext import HEAD_SIZE
@@ -44,6 +43,7 @@ from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, COMMIT_LOG, QUEUES, QUEUES_EXT, StoreFiles
 from rmqctl.rocketmq.store.geometry import IndexGeometry, detect_index_geometry, geometry_of
 from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.shell import typed
 from rmqctl.text import number_of
 
 _FIRST_WITH_DATABASE = Release(5, 4, 0)
@@ -421,5 +421,5 @@ def _refuse_damaged(store: StoreFiles, found: Recovery) -> None:
         raise TooDamaged(
             store.root,
             f"a {found.release} broker would stop at {where}{why}, and give up {number_of(len(found.lost), 'message')}",
-            f"type: rmqctl repair {quote(store.root)}, or rmqctl salvage {quote(store.root)} INTO",
+            f"type: {typed('repair', store.root)}, or {typed('salvage', store.root, 'INTO')}",
         )

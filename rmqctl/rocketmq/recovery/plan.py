@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from shlex import quote
 
 from formats.layout import plan_of
 from formats.rocketmq.checkpoint import Checkpoint
@@ -45,6 +44,7 @@ from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.state.config import PATH as CHECKPOINT_FILE
 from rmqctl.rocketmq.store.databases import MESSAGES, StoredRows
 from rmqctl.rocketmq.store.files import COMMIT_LOG, INDEX, StoreFiles
+from rmqctl.shell import typed
 from rmqctl.text import number_of
 
 _RUN = plan_of(Checkpoint).runs[0]
@@ -67,11 +67,11 @@ def recovery_plan(store: StoreFiles, found: Recovery, now: datetime, room: Path 
     if found.emptied:
         raise Refused(
             f"a {found.release} broker makes an empty database at {', '.join(found.emptied)} of {store.root} and "
-            f"deletes the tables that lie there; first type: rmqctl repair {quote(store.root)}"
+            f"deletes the tables that lie there; first type: {typed('repair', store.root)}"
         )
     if store.is_rocksdb and room is None:
         raise Refused(
-            f"the queues of {store.root} are a RocksDB database; first type: rmqctl recover {quote(store.root)} --apply"
+            f"the queues of {store.root} are a RocksDB database; first type: {typed('recover', store.root, '--apply')}"
         )
     if not isinstance(store.tree, LocalTree) or any(f.name.startswith("/") for f in found.log_files):
         raise Refused(

@@ -50,6 +50,7 @@ from rmqctl.rocketmq.repair.queue_references import (
     references_into,
 )
 from rmqctl.rocketmq.store.files import StoreFiles
+from rmqctl.shell import typed
 from rmqctl.text import instant
 
 
@@ -63,7 +64,8 @@ def neutralize_step(store: StoreFiles, physical: int) -> Step:
         raw, file = log.record(physical), log.file_of(physical)
     if raw is None or file is None:
         raise Refused(
-            f"no record begins at offset {physical}; `rmqctl dump --from-offset {physical}` shows what is there"
+            f"no record begins at offset {physical}; what is there: "
+            + typed("dump", store.root, "--from-offset", str(physical))
         )
     fields, _ = decode_record(raw)
     found = references_into(store, [(physical, physical + 1)]).at(physical)

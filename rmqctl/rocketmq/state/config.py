@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from shlex import quote
 from typing import Any
 
 from formats.errors import DecodeError
@@ -36,6 +35,7 @@ from rmqctl.rocketmq.store.databases import (
 )
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, StoreFiles
 from rmqctl.rocketmq.store.geometry import flag
+from rmqctl.shell import typed
 
 CONFIG = "config"
 Table = dict[str, Any]
@@ -451,4 +451,4 @@ def did_you_mean(name: str, names: list[str], root: str) -> str:
     """Return the end of a sentence that says the topic is unknown: the nearest names, or how to list all of
     the store at ``root``.
     """
-    return near_names(name, names) or f"; type: rmqctl topics {quote(root)} --by-topic"
+    return near_names(name, names) or f"; type: {typed('topics', root, '--by-topic')}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rmqctl import election, questions
 from rmqctl.answer import Answer, Section
 from rmqctl.rocketmq.diff.driver import Diff, DiffOptions, Side
 from rmqctl.rocketmq.store.files import StoreFiles
+from rmqctl.shell import typed
 from rmqctl.text import counted, first_lines, number_of
 from rmqctl.verification import show_comparison, show_unread, verdict
 
@@ -77,7 +77,7 @@ def _salvaged_sentences(saved: Salvaged, *, every: bool) -> Iterator[str]:
     for what in s["offsets"]:
         yield f"  {what}"
     yield from saved.books.lines()
-    yield f"next: rmqctl verify {quote(str(s['into']))}"
+    yield f"next: {typed('verify', s['into'])}"
 
 
 # --- diff ---------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
         if side["damaged_places"]:
             places = number_of(side["damaged_places"], "place")
             what = f"{places} of the log without a record, not compared"
-            yield f"{letter}: {what}; type: rmqctl verify {quote(str(side['path']))}"
+            yield f"{letter}: {what}; type: {typed('verify', side['path'])}"
     yield verdict(s)
 
 

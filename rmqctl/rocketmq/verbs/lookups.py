@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from rmqctl import questions
@@ -24,6 +23,7 @@ from rmqctl.rocketmq.verbs.common import (
     message_rows,
     row_options,
 )
+from rmqctl.shell import typed
 
 if TYPE_CHECKING:
     from rmqctl.explain import Trace, TraceStep
@@ -158,9 +158,7 @@ def _scanned(
             break
     if damaged:
         places = "1 place" if damaged == 1 else f"{damaged} places"
-        said.remark(
-            f"the log is damaged in {places}; what lay there cannot be found: rmqctl verify {quote(store.root)}"
-        )
+        said.remark(f"the log is damaged in {places}; what lay there cannot be found: {typed('verify', store.root)}")
     return records[:limit]
 
 

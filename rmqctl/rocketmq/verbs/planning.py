@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rmqctl import questions
@@ -17,6 +16,7 @@ from rmqctl.errors import Refused, WrongUsage
 from rmqctl.findings import header_of
 from rmqctl.parallel import most_processes, processes_for
 from rmqctl.rocketmq.store.files import StoreFiles, bytes_held
+from rmqctl.shell import typed
 from rmqctl.text import number_of, what_a_start_leaves
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def recover(store: StoreFiles, asked: questions.Recover, answer: Proposal) -> Pr
     if has_dledger_log(store):
         raise Refused(
             f"{store.root} has a DLedger log, whose recovery is not replayed: its group decides where the log ends; "
-            f"rmqctl elect compares it with those of the other members, rmqctl verify {quote(store.root)} says "
+            f"rmqctl elect compares it with those of the other members, {typed('verify', store.root)} says "
             "what is damaged"
         )
     if geometry_of(store).source == "default":

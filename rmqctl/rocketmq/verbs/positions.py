@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from shlex import quote
 
 from rmqctl import questions
 from rmqctl.answer import Proposal, staging
@@ -21,6 +20,7 @@ from rmqctl.rocketmq.repair.positions import default_place, plan_positions
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.verbs.planning import annotate
+from rmqctl.shell import typed
 
 _OF_BROKERS = "CID_RMQ_SYS_"
 """Groups by which a broker itself consumes (``MixAll.CID_RMQ_SYS_PREFIX``)."""
@@ -100,7 +100,7 @@ def _make(store: StoreFiles, asked: questions.Offsets, answer: Proposal, staged:
     if held.started.replays and not held.started.recovery.starts:
         raise Refused(
             f"no {held.started.release} broker starts on {store.root}, so nobody knows where its queues end: "
-            f"{held.started.recovery.error}; nothing was written; see: rmqctl repair {quote(store.root)}"
+            f"{held.started.recovery.error}; nothing was written; see: {typed('repair', store.root)}"
         )
     found = wanted(asked.choice, held)
     if found.changes:
