@@ -17,7 +17,6 @@ import click
 from commands import _signals
 from commands._cells import printable
 from rmqctl.errors import INTERRUPTED, TERMINATED, IOFailure, RmqctlError
-from rmqctl.shell import shell_line
 
 BUG = 70
 """Exit status after a traceback; 1 would read as "damage found"."""
@@ -47,7 +46,7 @@ def complain(message: str) -> None:
 
     A stderr that is closed or full is no reason to fail.
     """
-    lines = [printable(line) for line in sentence_as_typed(f"rmqctl: {message}").split("\n")]
+    lines = [printable(line) for line in f"rmqctl: {message}".split("\n")]
     try:
         if sys.stderr.isatty():
             width = os.get_terminal_size(sys.stderr.fileno()).columns
@@ -55,23 +54,6 @@ def complain(message: str) -> None:
         click.echo("\n".join(lines), err=True)
     except (OSError, ValueError):
         pass
-
-
-def as_typed(data: bytes, spelled: Callable[[str], str]) -> bytes:
-    """Return what is to be printed with the paths of bundles where it names what was unpacked, which goes at the end.
-
-    Args:
-        spelled: a path as it stands there.
-    """
-    archives = sys.modules.get("rmqctl.files.archives")  # where no bundle was opened it may not be there
-    for place, path in archives.PATHS.items() if archives is not None else ():
-        data = bytes(data).replace(place.encode(), os.fsencode(spelled(path)))
-    return data
-
-
-def sentence_as_typed(text: str) -> str:
-    """The same of a sentence."""
-    return as_typed(text.encode(errors="surrogatepass"), shell_line).decode(errors="surrogatepass")
 
 
 def on_screen(line: str, width: int) -> Iterator[str]:

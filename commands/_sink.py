@@ -9,9 +9,8 @@ from time import monotonic
 from typing import BinaryIO
 
 from commands import _progress
-from commands._guard import as_typed, output_failure
+from commands._guard import output_failure
 from rmqctl.errors import IOFailure
-from rmqctl.shell import shell_line
 
 BATCH_BYTES = 1 << 18
 BATCH_SECONDS = 0.1
@@ -28,7 +27,6 @@ def write(data: bytes) -> None:
         return
     _progress.make_way()
     stream = _stream()
-    data = as_typed(data, _in_json)
     try:
         stream.write(data)
         stream.flush()
@@ -46,7 +44,7 @@ def write_text(lines: Iterable[str | None]) -> int:
             if line is None:
                 add(None)
             else:
-                add(as_typed(f"{line}\n".encode(errors="backslashreplace"), shell_line))
+                add(f"{line}\n".encode(errors="backslashreplace"))
                 count += 1
     return count
 
@@ -81,12 +79,6 @@ def batch() -> Iterator[Batch]:
         yield gathered
     finally:
         gathered.flush()
-
-
-def _in_json(path: str) -> str:
-    from rmqctl.text import json_bytes
-
-    return json_bytes(path, 0)[1:-1].decode()
 
 
 def _stream() -> BinaryIO:

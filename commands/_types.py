@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from commands import Command
-from commands._guard import sentence_as_typed
 from rmqctl.families import FAMILIES
 from rmqctl.filters import Glob
 from rmqctl.release import Release as ReleaseNumber
@@ -285,7 +284,7 @@ def refuse(option: str, reason: str) -> NoReturn:
     """End with wrong usage (exit 2): ``option`` contradicts something else on the line."""
     if reason.startswith("is needed"):  # no value is wrong: there is none
         raise click.UsageError(f"{option} {reason}")
-    raise click.BadParameter(sentence_as_typed(reason), param_hint=f"'{option}'")
+    raise click.BadParameter(reason, param_hint=f"'{option}'")
 
 
 def refuse_id(option: str, given: str, near: Sequence[str]) -> NoReturn:

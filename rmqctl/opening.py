@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import NotAStore
+from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.families import DEFAULT, FAMILIES
 from rmqctl.files.remote import open_tree
 from rmqctl.files.tree import BUNDLE_MANIFEST, LocalTree, is_directory
@@ -28,7 +28,7 @@ def open_path(
     commit_log: Sequence[str] = (),
     broker_conf: str | None = None,
 ) -> Store | LoneFile:
-    """Open what lies at a path: a store's root, a directory inside one, one file, or a bundle.
+    """Open what lies at a path: a store's root, a directory inside one, one file, a bundle, or what lies in that.
 
     Args:
         format: the name of a family, to be taken at one's word; None or ``auto``: look.
@@ -37,16 +37,25 @@ def open_path(
 
     Raises:
         NotAStore: nothing is there, or nothing that belongs to a store of any family.
+        WrongUsage: the bytes of a file were left out of its bundle.
     """
-    if not commit_log and (bundle := _bundle_at(path)) is not None:
-        inside = open_path(
-            bundle.path,
-            format=bundle.family,
-            commit_log=bundle.commit_log,
-            broker_conf=broker_conf or bundle.broker_conf,
-        )
-        inside.bundle = bundle.manifest
-        return inside
+    found = None if commit_log else _bundle_at(path)
+    if found is None:
+        return _open(path, format, commit_log, broker_conf)
+    bundle, inside = found
+    if inside and (why := bundle.why_not(inside)):
+        raise WrongUsage("PATH", f"{inside} is not in this bundle: {why}.")
+    conf = broker_conf or bundle.broker_conf
+    if inside:
+        opened = _open(path, bundle.family, (), conf)
+    else:
+        opened = _open(bundle.roots, bundle.family, bundle.commit_log, conf)
+        opened.call_it(path)
+    opened.bundle = bundle.manifest
+    return opened
+
+
+def _open(path: str, format: str | None, commit_log: Sequence[str], broker_conf: str | None) -> Store | LoneFile:
     forced = format if format != "auto" else None
     if forced is not None and forced not in FAMILIES:
         raise NotAStore(path, f"there is no format {forced}", f"known are {', '.join(FAMILIES)}")
@@ -65,9 +74,15 @@ def open_path(
     raise NotAStore(path, "it is of no known kind")
 
 
-def _bundle_at(path: str) -> Bundle | None:
-    """Return the bundle that lies at a path; what opens one is imported for a file, or where its manifest lies."""
-    if not os.path.isfile(path) and not os.path.isfile(os.path.join(path, BUNDLE_MANIFEST)):
+def _bundle_at(path: str) -> tuple[Bundle, str] | None:
+    """Return the bundle at a path or around it; what opens one is imported for what may be in a file, and where its
+    manifest lies.
+    """
+    try:
+        os.stat(os.path.join(path, BUNDLE_MANIFEST))
+    except NotADirectoryError:
+        pass  # the path, or one above it, is a file
+    except (OSError, ValueError):
         return None
     from rmqctl.files.archives import bundle_at
 

@@ -86,6 +86,9 @@ class Asked:
         """What it is, in refusals."""
         raise NotImplementedError
 
+    def call_it(self, path: str) -> None:
+        """Name it by the path of the bundle that it is, where that is not its root's."""
+
     def known(self, release: Release | None) -> Release | None:
         """Return a release that was asked for as one whose rules the family knows.
 
@@ -718,6 +721,19 @@ class Store(Asked):
     def directories(self) -> Sequence[StoreDirectory]:
         """Return the directories that it consists of, that of the root first."""
         raise NotImplementedError
+
+    def path_of(self, file: str) -> str:
+        """Return the path of a file that a finding, a record or a plan names, as a command takes it."""
+        directories = self.directories()
+        own = [one for one in directories if not one.prefix]
+        for one in directories:
+            root = one.tree.root.rstrip("/")
+            if one.prefix and file.startswith(one.prefix):
+                return f"{root}/{file[len(one.prefix) :]}"
+            if len(own) > 1 and file.startswith(f"{root}/"):
+                return file
+        found = own[0] if len(own) == 1 else next((one for one in own if one.tree.stat(file) is not None), own[0])
+        return f"{found.tree.root.rstrip('/')}/{file}"
 
     def redacted(
         self, file: str, source: ByteSource, healed: ByteSource | None, changed: Sequence[tuple[int, int]]

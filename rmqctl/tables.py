@@ -448,7 +448,7 @@ def check_reachable(tree: Tree) -> None:
     Raises:
         IOFailure: the directory is not there.
     """
-    if isinstance(tree, LocalTree) and not os.path.isdir(tree.root):
+    if isinstance(tree, LocalTree) and not os.path.isdir(tree.place):
         raise IOFailure(
             f"cannot read {tree.root} on {platform.node() or 'this machine'}",
             "no such directory",

@@ -40,8 +40,6 @@ class BytesView(View):
 
     @property
     def command(self) -> str:
-        if self.site.is_bundle:
-            return ""
         at = self._offset
         return self.site.command("dump", "-o", "hex", "--bytes", f"{at}-{at + 256}", path=self._place)
 
@@ -130,4 +128,4 @@ class BytesView(View):
         return f"bytes {self._from:,} to {min(self._to, self._size) - 1:,} of {self._size:,}"
 
     def copies(self) -> Mapping[str, str]:
-        return {"path": self._file if self.site.is_bundle else self._place, "offset": str(self._offset)}
+        return {"path": self._place, "offset": str(self._offset)}

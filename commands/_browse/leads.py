@@ -81,5 +81,5 @@ def copies_of(site: Site, row: Row) -> Mapping[str, str]:
         at = f"@{offset_of(row)}" if row.get("kind") in MESSAGE_COLUMNS else ""
         found["place"] = f"{row['topic']}/{queue_of(row)}{at}"
     if row.get("file"):
-        found["path"] = str(row["file"]) if site.is_bundle else site.place_of(str(row["file"]))
+        found["path"] = site.place_of(str(row["file"]))
     return found

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from commands._cells import printable
 from rmqctl.errors import IOFailure
+from rmqctl.files.archives import UNPACKED, Unpacked
 from rmqctl.opening import open_path
 from rmqctl.shell import typed
 from rmqctl.store import LoneFile, Store
@@ -51,12 +52,10 @@ class Site:
         self.moment = 0
         directories = () if isinstance(first, LoneFile) else first.directories()
         self.roots = [(one.prefix, one.tree.root.rstrip("/")) for one in directories]
-        path = options.path
-        if self.is_bundle and isinstance(first, Store):  # where it was unpacked
-            path = os.path.dirname(first.root.split(",")[0])
         self.opener = partial(
-            open_path, path, format=options.format, commit_log=options.commit_log, broker_conf=options.broker_conf
-        )
+            _opened, dict(UNPACKED), options.path, format=options.format, commit_log=options.commit_log,
+            broker_conf=options.broker_conf,
+        )  # fmt: skip
         self._idle: list[Helper] = []
         self._busy: set[Helper] = set()
         self._lock = Lock()
@@ -65,11 +64,6 @@ class Site:
     def name(self) -> str:
         """Its path as typed, fit for a terminal."""
         return printable(self.options.path)
-
-    @property
-    def is_bundle(self) -> bool:
-        """Whether its files lie where nobody else finds them: a bundle is unpacked for the walk."""
-        return self.first.bundle is not None
 
     @property
     def is_redacted(self) -> bool:
@@ -81,15 +75,7 @@ class Site:
 
     def place_of(self, file: str) -> str:
         """Return the path of a file that a finding or a record names."""
-        if isinstance(self.first, LoneFile):
-            return self.options.path
-        found = [one for one in self.roots if one[0] and file.startswith(one[0])]
-        inside = found or [one for one in self.roots if not one[0]]
-        for prefix, root in inside:
-            place = f"{root}/{file[len(prefix) :]}"
-            if len(inside) == 1 or os.path.lexists(place):
-                return place
-        return f"{self.first.root.rstrip('/')}/{file}"
+        return self.options.path if isinstance(self.first, LoneFile) else self.first.path_of(file)
 
     def command(self, verb: str, *words: str, path: str | None = None) -> str:
         """Return the command that shows the same, as it is typed into a shell."""
@@ -134,6 +120,12 @@ class Site:
             self._idle.clear()
         for helper in helpers:
             helper.end()
+
+
+def _opened(unpacked: Unpacked, path: str, **options: Any) -> Store | LoneFile:
+    """Open a path in a process of its own, which unpacks no bundle that is unpacked already."""
+    UNPACKED.update(unpacked)
+    return open_path(path, **options)
 
 
 # --- reading beside the drawing -----------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -68,15 +69,11 @@ def _renaming(store: Store) -> Callable[[str], str]:
     for number, one in enumerate(store.directories()):
         for path in {one.tree.root, local_path(one.tree, "") or one.tree.root, one.prefix.rstrip("/")} - {""}:
             names[path] = f"<{number}>"
-    names[store.root] = "<store>"
-    ordered = sorted(names, key=len, reverse=True)
-
-    def rename(text: str) -> str:
-        for path in ordered:
-            text = text.replace(path, names[path])
-        return text
-
-    return rename
+    roots = ",".join(one.tree.root for one in store.directories() if not one.prefix)
+    names |= dict.fromkeys((roots, store.root), "<store>")
+    ordered = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    whole = re.compile(rf"(?<![\w./-])(?:{ordered})(?![\w-]|\.\w)")  # `.` is one, too
+    return lambda text: whole.sub(lambda found: names[found[0]], text)
 
 
 def _findings(store: Store, as_release: Release | None, found: Answers) -> Iterator[Row]:

@@ -18,7 +18,7 @@ from rmqctl.answer import Answer, Row, Section
 from rmqctl.bundle.answers import Answers, answers_of, differences
 from rmqctl.bundle.archive import write_archive
 from rmqctl.errors import NotAStore, RmqctlError
-from rmqctl.files.archives import BUNDLE, BUNDLE_VERSION, bundle_at
+from rmqctl.files.archives import BUNDLE, BUNDLE_VERSION
 from rmqctl.files.local import ByteSource
 from rmqctl.files.new_files import inherit, nearest_directory, refuse_inside, sync_names, sync_path
 from rmqctl.files.tree import BUNDLE_MANIFEST, Entry, Tree, local_path
@@ -104,14 +104,10 @@ def _made(running: Store, out: Path, wanted: Wanted, answer: Answer) -> Row:
 
 def _checked(directory: Path, before: Answers, wanted: Wanted) -> Row:
     """Return what the bundle answers otherwise than the store did."""
-    bundle = bundle_at(str(directory))
-    assert bundle is not None
     try:
-        opened = open_path(
-            bundle.path, format=bundle.family, commit_log=bundle.commit_log, broker_conf=bundle.broker_conf
-        )
+        opened = open_path(str(directory))
         if not isinstance(opened, Store):
-            raise NotAStore(bundle.path, "it is a single file")
+            raise NotAStore(str(directory), "it is a single file")
         found = differences(before, answers_of(opened, wanted.as_release))
     except RmqctlError as error:
         found = [f"the bundle cannot be opened: {error}"]

@@ -8,12 +8,11 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import NotAStore
-from rmqctl.files.tree import BUNDLE_MANIFEST, Tree
+from rmqctl.files.tree import BUNDLE_MANIFEST, Tree, join
 from rmqctl.shell import shell_line
 
 if TYPE_CHECKING:
@@ -55,8 +54,11 @@ def unpacking(tree: Tree, name: str, path: str) -> tuple[str, str] | None:
 
 Manifest = Mapping[str, Any]
 BUNDLE, BUNDLE_VERSION = "rmqctl-bundle", 1
-PATHS: dict[str, str] = {}
-"""Of each bundle that was unpacked: where its store lies, before the directory around that; and its own path."""
+Unpacked = dict[tuple[str, int, int], str | None]
+"""Where bundles were unpacked by this process, or one that it works for: by path, time and size of the file; None for a
+file that is none.
+"""
+UNPACKED = Unpacked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,48 +66,97 @@ class Bundle:
     """A bundle, unpacked.
 
     Attributes:
-        path: the directories of its store, with commas between them.
-        commit_log: directories of a commit log outside of those.
-        broker_conf: settings that were given when it was made, None without.
-        family: of the store.
+        path: as it was given: what is in it is named below it.
+        directory: where it lies unpacked; the path itself where it was given so.
+        manifest: what it says of itself.
     """
 
     path: str
-    commit_log: tuple[str, ...]
-    broker_conf: str | None
-    family: str
+    directory: str
     manifest: Manifest
 
+    @property
+    def family(self) -> str:
+        """The family of its store."""
+        return str(self.manifest["family"])
 
-def bundle_at(path: str) -> Bundle | None:
-    """Return the bundle at a path, packed or unpacked; None where none lies there.
+    @property
+    def roots(self) -> str:
+        """Paths of the directories of its store, with commas between them."""
+        roots = self.manifest["opens"]["roots"]
+        return self.path if self._has_one_root else ",".join(self._named(name) for name in roots)
+
+    @property
+    def commit_log(self) -> tuple[str, ...]:
+        """Paths of directories of a commit log outside of those."""
+        return tuple(self._named(name) for name in self.manifest["opens"]["commit_log"])
+
+    @property
+    def broker_conf(self) -> str | None:
+        """Where the settings lie that were given when it was made, None without."""
+        name = self.manifest["opens"]["broker_conf"]
+        return None if name is None else os.path.join(self.directory, name)
+
+    def place(self, inside: str) -> str:
+        """Return where a path in it lies on this machine: one in its store, or in another directory by its name."""
+        opens, first = self.manifest["opens"], inside.partition("/")[0]
+        if self._has_one_root and first not in opens["commit_log"]:
+            inside = join(opens["roots"][0], inside) if inside else opens["roots"][0]
+        return os.path.join(self.directory, inside) if inside else self.directory
+
+    def why_not(self, inside: str) -> str:
+        """Return why nothing of a file is in it that was in its store, or of a directory; "" for what is."""
+        named = inside if self._has_one_root else inside.partition("/")[2]
+        for row in self.manifest["left_out"]:
+            if named == row["file"] or named.startswith(f"{row['file']}/"):
+                return str(row["why"])
+        return ""
+
+    @property
+    def _has_one_root(self) -> bool:
+        return self.directory != self.path and len(self.manifest["opens"]["roots"]) == 1
+
+    def _named(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+
+def bundle_at(path: str) -> tuple[Bundle, str] | None:
+    """Return the bundle at a path, packed or unpacked, or that in which it lies, and the path inside, "" for all of it;
+    None where none is. What is unpacked is one at its own path alone.
 
     What is packed is unpacked into a temporary directory, which goes when the process ends.
 
     Raises:
         NotAStore: it is one of another version, or it is damaged.
     """
-    if os.path.isfile(os.path.join(path, BUNDLE_MANIFEST)):
-        return _opened(path, path)
+    if os.path.isdir(path):
+        found = _opened(path, path)
+        return None if found is None else (found, "")
+    packed = path.rstrip("/")
+    while packed and not os.path.isfile(packed):
+        packed = packed.rpartition("/")[0]
+    directory = _directory_of(packed) if packed else None
+    found = None if directory is None else _opened(directory, packed)
+    return None if found is None else (found, path[len(packed) :].strip("/"))
+
+
+def _directory_of(path: str) -> str | None:
+    """Return where a bundle lies unpacked; None where the file is none."""
     try:
         with open(path, "rb") as file:
-            is_packed = file.read(len(_ZSTD)) == _ZSTD
+            if file.read(len(_ZSTD)) != _ZSTD:
+                return None
     except OSError:
         return None
-    if not is_packed:
-        return None
     status = os.stat(path)
-    directory = _unpacked(os.path.realpath(path), status.st_mtime_ns, status.st_size)
-    if directory is None:
-        return None
-    found = _opened(directory, path)
-    if found is not None:
-        PATHS.update({found.path: path, directory: path})
-    return found
+    key = os.path.realpath(path), status.st_mtime_ns, status.st_size
+    if key not in UNPACKED:
+        UNPACKED[key] = _unpacked(key[0])
+    return UNPACKED[key]
 
 
 def _opened(directory: str, path: str) -> Bundle | None:
-    """Return what the manifest of an unpacked bundle says; None where the file is none.
+    """Return what the manifest of an unpacked bundle says; None where the file is none, and where there is none.
 
     Raises:
         NotAStore: it is of another version.
@@ -116,27 +167,15 @@ def _opened(directory: str, path: str) -> Bundle | None:
         manifest = orjson.loads(Path(directory, BUNDLE_MANIFEST).read_bytes())
         if manifest["kind"] != BUNDLE:
             return None
-        version, opens = manifest["version"], manifest["opens"]
-    except (ValueError, TypeError, KeyError):
+        version, _ = manifest["version"], manifest["opens"]
+    except (ValueError, TypeError, KeyError, FileNotFoundError):
         return None
     if version != BUNDLE_VERSION:
         raise NotAStore(path, f"it is a bundle of version {version}", "a later rmqctl reads it")
-
-    def inside(name: str) -> str:
-        return os.path.join(directory, name)
-
-    conf = opens["broker_conf"]
-    return Bundle(
-        ",".join(map(inside, opens["roots"])),
-        tuple(map(inside, opens["commit_log"])),
-        None if conf is None else inside(conf),
-        manifest["family"],
-        manifest,
-    )
+    return Bundle(path, directory, manifest)
 
 
-@lru_cache(8)
-def _unpacked(path: str, mtime_ns: int, size: int) -> str | None:  # noqa: ARG001 - another file has others of these
+def _unpacked(path: str) -> str | None:
     """Unpack a bundle, holes and times kept; None where the archive is none.
 
     Raises:

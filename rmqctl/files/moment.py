@@ -205,9 +205,9 @@ class MomentTree(ForgivingTree):
     """
 
     def __init__(
-        self, root: str, moment: Moment, shown: str = "", refusals: Refusals | None = None, above: str = ""
+        self, tree: LocalTree, moment: Moment, shown: str = "", refusals: Refusals | None = None, above: str = ""
     ) -> None:
-        super().__init__(root, shown, refusals)
+        super().__init__(tree, shown, refusals)
         self.moment, self.above = moment, above
 
     def _listed(self, path: str, sizes: bool) -> list[Entry]:
@@ -270,7 +270,7 @@ class MomentTree(ForgivingTree):
         moment = Moment({directory: {name: listed[name]}} if name in listed else {})
         if key in self.moment.held:
             moment.held[key] = self.moment.held[key]
-        return MomentTree(self.root, moment, self.shown, {}, self.above)
+        return MomentTree(self, moment, self.shown, {}, self.above)
 
     def inode(self, path: str) -> int | None:
         """Return the inode of the file that was held; None where that was not looked at."""
@@ -278,7 +278,7 @@ class MomentTree(ForgivingTree):
         return None if held is None else held.inode
 
     def child(self, path: str) -> MomentTree:
-        return MomentTree(self.full(path), self.moment, self._name(path), self.refusals, self._key(path))
+        return MomentTree(LocalTree.child(self, path), self.moment, self._name(path), self.refusals, self._key(path))
 
     def _key(self, path: str) -> str:
         return join(self.above, path) if path else self.above

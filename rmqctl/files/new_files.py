@@ -74,7 +74,7 @@ class Ownership:
         Raises:
             Refused: as :meth:`named`.
         """
-        own = cls.of(tree.root) if isinstance(tree, LocalTree) else None
+        own = cls.of(tree.place) if isinstance(tree, LocalTree) else None
         return own if wanted is None else cls.named(wanted, own or cls.of("."))
 
     def give(self, path: str | os.PathLike[str]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -187,10 +188,29 @@ def open_tree(path: str, options: Mapping[str, Any] | None = None) -> Tree:
     Nothing is read yet: that the directory is not there shows when it is listed.
     """
     if not is_url(path):
-        return LocalTree(path)
+        return LocalTree(path, unpacked(path))
     if protocol_of(path) in {"file", "local"} and "::" not in path:
         return LocalTree(local_path(path))
     return RemoteTree(path, options)
+
+
+def unpacked(path: str) -> str:
+    """Return where a local path leads: to itself, but for a bundle and what is in one, which is unpacked.
+
+    Raises:
+        NotAStore: it is a bundle that cannot be unpacked.
+    """
+    try:
+        if stat.S_ISDIR(os.stat(path).st_mode):
+            return path
+    except NotADirectoryError:
+        pass  # a file in the place of a directory
+    except (OSError, ValueError):
+        return path
+    from rmqctl.files.archives import bundle_at
+
+    found = bundle_at(path)
+    return path if found is None else found[0].place(found[1])
 
 
 def local_path(url: str) -> str:

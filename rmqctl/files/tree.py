@@ -82,14 +82,19 @@ def _is_no_name(error: ValueError | OSError) -> bool:
 
 
 class LocalTree:
-    """A directory of this machine."""
+    """A directory of this machine.
 
-    def __init__(self, root: str | Path) -> None:
+    Attributes:
+        place: where it lies; the root itself but in a bundle, whose files lie where it was unpacked.
+    """
+
+    def __init__(self, root: str | Path, place: str | None = None) -> None:
         self.root = os.fspath(root)
+        self.place = self.root if place is None else place
 
     def __getstate__(self) -> dict[str, object]:
         """For another process, which may have another working directory."""
-        return {**self.__dict__, "root": os.path.abspath(self.root)}
+        return {**self.__dict__, "root": os.path.abspath(self.root), "place": os.path.abspath(self.place)}
 
     def entries(self, path: str, *, sizes: bool = True) -> list[Entry]:
         try:
@@ -172,11 +177,11 @@ class LocalTree:
         return LocalFile(self.full(path), path)
 
     def child(self, path: str) -> LocalTree:
-        return LocalTree(self.full(path))
+        return LocalTree(join(self.root, path) if path else self.root, self.full(path))
 
     def full(self, path: str) -> str:
         """Return the path on this machine."""
-        return f"{self.root}/{path}" if path else self.root
+        return f"{self.place}/{path}" if path else self.place
 
 
 def _is_circle(error: OSError, path: str) -> bool:
@@ -329,11 +334,12 @@ class ForgivingTree(LocalTree):
     """A directory of this machine that keeps in ``refusals`` what it could not list, stat or open.
 
     Args:
+        tree: the directory.
         shown: what findings call the directory, "" for the root of a store.
     """
 
-    def __init__(self, root: str | os.PathLike[str], shown: str = "", refusals: Refusals | None = None) -> None:
-        super().__init__(os.fspath(root))
+    def __init__(self, tree: LocalTree, shown: str = "", refusals: Refusals | None = None) -> None:
+        super().__init__(tree.root, tree.place)
         self.shown = shown
         self.refusals: Refusals = {} if refusals is None else refusals
 
@@ -359,7 +365,7 @@ class ForgivingTree(LocalTree):
         return ForgivingFile(self.full(path), self._name(path), self.refusals)
 
     def child(self, path: str) -> ForgivingTree:
-        return ForgivingTree(self.full(path), self._name(path), self.refusals)
+        return ForgivingTree(super().child(path), self._name(path), self.refusals)
 
     def _look_again(self, path: str) -> None:
         """Why a name that is there has no size: a link to nowhere or in a circle."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.answer import Proposal
 from rmqctl.errors import WrongUsage
-from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.files.tree import LocalTree, Tree, local_path
 from rmqctl.filters import Filters
 from rmqctl.kafka.directory.directory import (
     LogDirectories,
@@ -77,10 +77,14 @@ class KafkaStore(_Family, Store):
     def root(self) -> str:
         return self.logs.root
 
+    def call_it(self, path: str) -> None:
+        self.logs.given = path
+
     @property
     def _path(self) -> str:
-        """The path that leads here again."""
-        return f"{self.root}/{self.selection}" if self.selection else self.root
+        """The path that leads here again, also from other processes."""
+        root = ",".join(local_path(one.tree, "") or one.root for one in self.logs.directories)
+        return f"{root}/{self.selection}" if self.selection else root
 
     @property
     def state(self) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from rmqctl.errors import Refused
 from rmqctl.files.local import Reader, data_extents
+from rmqctl.files.remote import unpacked
 from rmqctl.repair.edited_file import EditedFile
 from rmqctl.repair.edits import (
     PIECE,
@@ -155,7 +156,7 @@ def planned_files(plan: Plan) -> list[PlannedFile]:
 
 
 def _added_up(plan: Plan, journal: str) -> _PlannedChanges:
-    maker = _PlannedChanges(os.path.realpath(plan.root), journal)
+    maker = _PlannedChanges(os.path.realpath(unpacked(str(plan.root))), journal)
     for edit in plan.edits:
         maker.take(edit)
     if maker.problems:

@@ -15,7 +15,7 @@ from tempfile import mkdtemp
 from typing import Generic, Protocol, TypeVar
 
 from rmqctl.errors import Refused
-from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.files.tree import LocalTree, Tree, local_path
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.books import Books
 from rmqctl.repair.edits import Create, Plan, Quarantine, Step, StepName
@@ -189,7 +189,7 @@ class Planner(ABC, Generic[S]):
     def take(self, steps: Iterable[Step]) -> bool:
         """Add the steps that are wanted; whether any changes something."""
         taken = False
-        confines = Confines(self.below.root, self.outside)
+        confines = Confines(local_path(self.below.tree, "") or self.below.root, self.outside)
         for step in list(steps):
             possible = _within(self._placed(step), confines)
             if not self.wants(possible):

@@ -256,7 +256,7 @@ class _Collected:
     def _stretch(self, finding: Row) -> Row | None:
         begin = finding["offset"]
         end = begin + min(max(finding["size"], 1), _STRETCH)
-        path = f"{self.store.root.rstrip('/')}/{finding['file']}"
+        path = self.store.path_of(finding["file"])
         try:
             with_group = self._fields(path, (begin, end))
         except (RmqctlError, OSError):
@@ -373,7 +373,7 @@ class _Collected:
 
     def _epochs(self, directory: str) -> list[Row]:
         """Return what `dump` says of the leader epochs in the directory of a partition; nothing where it has none."""
-        path = f"{self.store.root.rstrip('/')}/{directory}/leader-epoch-checkpoint"
+        path = self.store.path_of(f"{directory}/leader-epoch-checkpoint")
         try:
             rows = list(open_path(path, format=self.store.family).dump())
         except (RmqctlError, OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import shlex
 import shutil
 import subprocess
 import tarfile
@@ -63,9 +64,14 @@ def bundled(root: Path, out: Path, **wanted: Any) -> Any:
 
 def held(out: Path) -> bytes:
     """All bytes of the files of a bundle."""
-    bundle = bundle_at(str(out))
-    assert bundle is not None
-    return b"".join(file.read_bytes() for file in sorted(Path(bundle.path).rglob("*")) if file.is_file())
+    return b"".join(file.read_bytes() for file in sorted(unpacked(out).rglob("*")) if file.is_file())
+
+
+def unpacked(out: Path) -> Path:
+    """Where the store of a bundle was unpacked."""
+    found = bundle_at(str(out))
+    assert found is not None
+    return Path(found[0].place(""))
 
 
 def secrets_of(root: Path) -> Iterator[bytes]:
@@ -156,13 +162,12 @@ def test_with_bodies_it_is_the_store(tmp_path: Path) -> None:
     root, out = damaged(ROCKETMQ, tmp_path), tmp_path / "out.tar.zst"
     manifest = bundled(root, out, bodies=True)
     assert not manifest["redacted"]
-    bundle = bundle_at(str(out))
-    assert bundle is not None
+    own = unpacked(out)
     files = {file.relative_to(root): file for file in root.rglob("*") if file.is_file()}
-    assert {file.relative_to(bundle.path) for file in Path(bundle.path).rglob("*") if file.is_file()} == set(files)
+    assert {file.relative_to(own) for file in own.rglob("*") if file.is_file()} == set(files)
     for name, file in files.items():
-        assert (Path(bundle.path) / name).read_bytes() == file.read_bytes()
-        assert (Path(bundle.path) / name).stat().st_mtime_ns // 1000 == file.stat().st_mtime_ns // 1000
+        assert (own / name).read_bytes() == file.read_bytes()
+        assert (own / name).stat().st_mtime_ns // 1000 == file.stat().st_mtime_ns // 1000
 
 
 def test_holes_stay_holes_in_the_hands_of_tar(tmp_path: Path) -> None:
@@ -212,8 +217,123 @@ def test_what_it_says_to_type_names_the_bundle(name: str, rmqctl: Rmqctl, tmp_pa
         assert "rmqctl-bundle-" not in shown.stdout + shown.stderr, verb
     assert f"\nNext: rmqctl repair '{packed}'   (" in rmqctl("verify", packed).stdout
     assert f"rmqctl verify '{packed}'\n" in rmqctl("recover", packed).stdout
+    release = "4.0.0" if name[0] == "4" else "5.5.0"
+    for verb in (
+        "verify",
+        "recover",
+        "info",
+        "doctor",
+        "repair",
+        "topics",
+        "lag",
+        f"preflight --to {release}",
+        "stats",
+    ):
+        shown = rmqctl(*verb.split(), packed, "-o", "json")
+        assert shown.exit_code in {0, 1}, verb
+        assert "rmqctl-bundle-" not in shown.stdout + shown.stderr, verb
     document = json.loads(rmqctl("info", packed, "-o", "json").stdout)
     assert (document if name[0] == "5" else document["directories"][0])["path"] == str(packed)
+
+
+@pytest.mark.parametrize("name", ["5.3.3-crash", "4.3.1-clean"])
+def test_what_a_report_of_a_bundle_says_to_type_can_be_typed(name: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack(name, tmp_path)
+    log = "commitlog/00000000000000393216" if name[0] == "5" else "idem-0/00000000000000000000.log"
+    damage.apply([{"op": "write", "file": log, "offset": 8762 if name[0] == "5" else 187, "hex": "01"}], root)
+    packed, out = tmp_path / "for a ticket.tar.zst", tmp_path / "out.json"
+    assert rmqctl("bundle", root, packed).exit_code == 0
+    assert rmqctl("report", packed, out).exit_code == 1
+    assert "rmqctl-bundle-" not in out.read_text()
+    (shown,) = json.loads(out.read_text())["stores"]
+    (command,) = {one["command"] for one in shown["bytes"] if one["file"] == log}
+    assert command.startswith(f"rmqctl dump '{packed}/{log}' -o hex --bytes ")
+    of_bundle = rmqctl(*shlex.split(command)[1:])
+    of_store = rmqctl(*[word.replace(str(packed), str(root)) for word in shlex.split(command)[1:]])
+    assert of_bundle.exit_code == of_store.exit_code == 1
+    assert of_bundle.stdout.splitlines()[:9] == of_store.stdout.splitlines()[:9]
+
+
+@pytest.mark.parametrize(
+    ("name", "log", "files"),
+    [
+        (
+            "5.3.3-crash",
+            "commitlog/00000000000000000000",
+            ["consumequeue/LabOrders/2/00000000000000000000", "config/topics.json", "checkpoint"],
+        ),
+        (
+            "4.3.1-clean",
+            "idem-0/00000000000000000000.log",
+            ["idem-0/00000000000000000000.timeindex", "idem-0/00000000000000000000.index", "meta.properties"],
+        ),
+    ],
+)
+def test_a_file_in_it_is_given_by_its_path(
+    name: str, log: str, files: list[str], rmqctl: Rmqctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, packed = golden.pristine(name), tmp_path / "a.tar.zst"
+    assert rmqctl("bundle", root, packed).exit_code == 0
+    monkeypatch.chdir(tmp_path)
+    for file in files:
+        for options in (["-o", "json"], ["-o", "hex"]):
+            of_store, of_bundle = rmqctl("dump", root / file, *options), rmqctl("dump", f"a.tar.zst/{file}", *options)
+            assert of_bundle.stdout.replace("a.tar.zst", str(root)) == of_store.stdout
+            assert of_bundle.exit_code == of_store.exit_code == 0
+    for verb in ("info", "verify", "topics"):
+        shown = rmqctl(verb, f"a.tar.zst/{files[1]}")
+        assert "rmqctl-bundle-" not in shown.stdout + shown.stderr
+        assert shown.exit_code == rmqctl(verb, root / files[1]).exit_code
+    assert "a.tar.zst/nowhere is not a message store: nothing is there" in rmqctl("dump", "a.tar.zst/nowhere").stderr
+    refused = rmqctl("dump", f"a.tar.zst/{log}", "--body")
+    assert (refused.exit_code, "not in this bundle" in refused.stderr) == (2, True)
+
+
+def test_a_file_of_which_nothing_is_in_it_is_said_to_be_left_out(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root, packed = golden.unpack("4.3.1-clean", tmp_path), tmp_path / "a.tar.zst"
+    (root / "notes.txt").write_bytes(b"what somebody wrote down")
+    assert rmqctl("bundle", root, packed).exit_code == 0
+    refused = rmqctl("dump", f"{packed}/notes.txt")
+    assert refused.exit_code == 2
+    assert "notes.txt is not in this bundle: " in " ".join(refused.stderr.split())
+
+
+def test_directories_of_a_log_beside_the_store_are_named_below_it(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root, log, packed = golden.unpack("5.3.3-clean", tmp_path), tmp_path / "fast", tmp_path / "a.tar.zst"
+    (root / "commitlog").rename(log)
+    first = min(log.iterdir()).name
+    with (log / first).open("r+b") as file:
+        file.seek(150)
+        file.write(b"\1")
+    assert rmqctl("bundle", root, packed, "--commitlog", log).exit_code == 0
+    found = [json.loads(line) for line in rmqctl("verify", packed, "-o", "jsonl").stdout.splitlines()]
+    assert f"{packed}/commitlog-1/{first}" in {row.get("file") for row in found}
+    assert rmqctl("report", packed, tmp_path / "out.json").exit_code == 1
+    (shown,) = json.loads((tmp_path / "out.json").read_text())["stores"]
+    assert shown["path"] == str(packed)
+    commands = [one["command"] for one in shown["bytes"] if first in one["file"]]
+    assert [rmqctl(*shlex.split(one)[1:]).exit_code for one in commands] == [1] * len(commands) != []
+
+
+def test_several_log_directories_are_named_below_it(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    one, other, packed = golden.unpack("4.3.1-clean", tmp_path), tmp_path / "other", tmp_path / "a.tar.zst"
+    other.mkdir()
+    shutil.copy(one / "meta.properties", other)
+    (one / "idem-0").rename(other / "idem-0")
+    damage.apply([{"op": "write", "file": "idem-0/00000000000000000000.log", "offset": 187, "hex": "01"}], other)
+    assert rmqctl("bundle", f"{one},{other}", packed).exit_code == 0
+    text = rmqctl("verify", packed)
+    assert f"\nThen: rmqctl recover {packed}\n" in rmqctl("doctor", packed).stdout
+    assert f"{packed}/store-1/idem-0/00000000000000000000.log" in text.stdout
+    shown = rmqctl("dump", f"{packed}/store-1/idem-0/00000000000000000000.log", "-o", "json")
+    assert (shown.exit_code, len(json.loads(shown.stdout)) > 5) == (1, True)
+    assert rmqctl("report", packed, tmp_path / "out.json").exit_code == 1
+    (document,) = json.loads((tmp_path / "out.json").read_text())["stores"]
+    assert {row["command"].split()[2] for row in document["bytes"]} >= {
+        f"{packed}/store-1/idem-0/00000000000000000000.log"
+    }
+    assert f"give one of {packed}/store,{packed}/store-1" in " ".join(rmqctl("repair", packed).stderr.split())
+    assert rmqctl("repair", f"{packed}/store-1", "-o", "json").exit_code in {0, 1}
 
 
 def test_it_keeps_to_a_size_or_writes_nothing(rmqctl: Rmqctl, tmp_path: Path) -> None:

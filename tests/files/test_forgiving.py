@@ -15,7 +15,7 @@ from click.testing import Result
 
 from fixtures import golden
 from rmqctl.files.lock import is_locked
-from rmqctl.files.tree import PAGE, ForgivingFile, ForgivingTree, Refusals
+from rmqctl.files.tree import PAGE, ForgivingFile, ForgivingTree, LocalTree, Refusals
 
 Rmqctl = Callable[..., Result]
 REPLACEMENTS: dict[str, Callable[[Path], object]] = {
@@ -168,7 +168,7 @@ def test_a_failing_page_of_the_log_costs_the_records_on_it(
 
 
 def test_a_forgiving_file_can_be_sent_to_another_process(tmp_path: Path) -> None:
-    tree = ForgivingTree(tmp_path, "shown")
+    tree = ForgivingTree(LocalTree(tmp_path), "shown")
     tree.open("gone").read_at(0, 10)
     file = pickle.loads(pickle.dumps(tree.open("gone")))
     assert file.read_at(0, 10) == b""
@@ -178,7 +178,7 @@ def test_a_forgiving_file_can_be_sent_to_another_process(tmp_path: Path) -> None
 def test_a_tree_lists_what_it_can(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
-    tree = ForgivingTree(tmp_path)
+    tree = ForgivingTree(LocalTree(tmp_path))
     assert [e.name for e in tree.entries("")] == ["file", "loop"]
     assert tree.entries("loop") == []
     assert tree.stat("loop") is None

@@ -315,15 +315,17 @@ class LogDirectories:
     Attributes:
         directories: in the order given; usually one.
         selection: path inside, "" for all.
+        given: how the user named all of them at once, "" where it was each by itself.
     """
 
     directories: list[LogDirectory]
     selection: str = ""
+    given: str = ""
 
     @property
     def root(self) -> str:
         """The directories as the user gave them."""
-        return ",".join(directory.root for directory in self.directories)
+        return self.given or ",".join(directory.root for directory in self.directories)
 
     @property
     def is_clean(self) -> bool:

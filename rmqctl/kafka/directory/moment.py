@@ -81,7 +81,7 @@ def tree_at_one_moment(directory: LogDirectory, partitions: frozenset[str] | Non
         if time.monotonic() > until:
             break
         time.sleep(_PAUSE)
-    return MomentTree(directory.root, moment)
+    return MomentTree(live, moment)
 
 
 def _is_lone(directory: LogDirectory) -> bool:

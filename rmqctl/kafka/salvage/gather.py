@@ -202,7 +202,7 @@ def _forgiving(directory: LogDirectory, refusals: Refusals) -> LogDirectory:
     if isinstance(tree, ForgivingTree):  # of a running broker, as it was at a moment
         tree.refusals = refusals
         return directory
-    kind = ForgivingTree(tree.root, "", refusals)
+    kind = ForgivingTree(tree, "", refusals)
 
     def of(file: LogFile | None) -> LogFile | None:
         return None if file is None else replace(file, tree=kind)

@@ -55,7 +55,8 @@ def only_directory(replicas: Replicas, verb: str) -> LogDirectory:
     directories = replicas.directories
     if len(directories) != 1:
         others = ", and the others with --from" if verb == "repair" else ""
-        raise Refused(f"{verb} works on one log directory at a time; give one of {replicas.place.root}{others}")
+        roots = ",".join(directory.root for directory in directories)
+        raise Refused(f"{verb} works on one log directory at a time; give one of {roots}{others}")
     check_is_here(directories[0], verb)
     return directories[0]
 

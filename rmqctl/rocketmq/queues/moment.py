@@ -21,7 +21,7 @@ from itertools import chain
 import numpy as np
 
 from rmqctl.files.moment import SMALL, Moment, MomentTree, keep_small, pinned
-from rmqctl.files.tree import LocalTree, Refusals, Tree
+from rmqctl.files.tree import LocalTree, Refusals, Tree, join
 from rmqctl.rocketmq.index import IndexFile, index_files
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, Queue, is_pre_blank, queues_of
@@ -43,9 +43,9 @@ def at_one_moment(store: StoreFiles, *, is_last: bool = False) -> StoreFiles:
     Args:
         is_last: the broker counts as killed then.
     """
-    if not store.is_running or isinstance(store.tree, MomentTree) or store.has_rocksdb:
+    live = store.tree
+    if not store.is_running or isinstance(live, MomentTree) or store.has_rocksdb or not isinstance(live, LocalTree):
         return store
-    live = LocalTree(store.root)
     small = _settled(live) | keep_small(live, [_CHECKPOINT])
     begin, end = _dispatched(replace(store))
     _wait_for_index(store, begin)
@@ -53,19 +53,19 @@ def at_one_moment(store: StoreFiles, *, is_last: bool = False) -> StoreFiles:
     moment.list(live)
     for path, data in small.items():
         moment.hold(path, len(data), data, len(data))
-    tree = MomentTree(store.root, moment, "", refusals)
+    tree = MomentTree(live, moment, "", refusals)
     logs = list[tuple[str, Tree]]()
     for kind in (INDEX, BATCH_QUEUES, QUEUES):
         _open_all(live, moment, kind)
     for name, log in store.log_trees:
-        if log.root == live.full(name):
+        if not isinstance(log, LocalTree) or log.root == join(live.root, name):
             _open_all(live, moment, name)
             logs.append((name, tree.child(name)))
         else:
             outside = Moment()
-            outside.list(LocalTree(log.root))
-            _open_all(LocalTree(log.root), outside, "")
-            logs.append((name, MomentTree(log.root, outside, name, refusals)))
+            outside.list(log)
+            _open_all(log, outside, "")
+            logs.append((name, MomentTree(log, outside, name, refusals)))
     found = replace(store, tree=tree, log_trees=logs)
     for file in found.log_files:
         if file.base + file.size > end and isinstance(file.tree, MomentTree):

@@ -312,12 +312,14 @@ def forgiving(store: StoreFiles) -> StoreFiles:
     """Return the store as one in which what cannot be read counts as empty. A remote one stays as it is: it stops the
     work.
     """
-    trees = [store.tree, *(tree for _, tree in store.log_trees)]
-    if not all(isinstance(tree, LocalTree) for tree in trees) or isinstance(store.tree, MomentTree):
+    if not isinstance(store.tree, LocalTree) or isinstance(store.tree, MomentTree):
         return store
-    refusals: Refusals = {}
-    logs = [(name, ForgivingTree(tree.root, name, refusals)) for name, tree in store.log_trees]
-    return replace(store, tree=ForgivingTree(store.root, "", refusals), log_trees=list(logs))
+    refusals, logs = Refusals(), list[tuple[str, Tree]]()
+    for name, tree in store.log_trees:
+        if not isinstance(tree, LocalTree):
+            return store
+        logs.append((name, ForgivingTree(tree, name, refusals)))
+    return replace(store, tree=ForgivingTree(store.tree, "", refusals), log_trees=logs)
 
 
 def refusals_of(tree: Tree) -> Refusals:
@@ -372,7 +374,7 @@ def odd_place(store: StoreFiles) -> str:
     entry = next((e for e in store.tree.entries("", sizes=False) if e.name == COMMIT_LOG), None)
     if entry is None or entry.is_directory:
         return ""
-    path = Path(store.root, COMMIT_LOG)
+    path = Path(local_path(store.tree, COMMIT_LOG) or COMMIT_LOG)
     if not is_url(store.root) and path.is_symlink() and not path.exists():
         return f"{COMMIT_LOG} is a link to {path.readlink()}, which is not there (is its disk mounted?)"
     return f"{COMMIT_LOG} is a file, not a directory"

@@ -102,10 +102,9 @@ def _dledger_logs(tree: Tree) -> list[str]:
 def _shown(tree: Tree, log: Tree) -> str:
     """How the files of a log directory are named: relative to the store where it lies inside, else in full."""
     if isinstance(tree, LocalTree) and isinstance(log, LocalTree):
-        root, path = os.path.abspath(tree.root), os.path.abspath(log.root)
-    else:
-        root, path = tree.root, log.root
-    return path.removeprefix(root.rstrip("/") + "/")
+        inside = os.path.abspath(log.place).removeprefix(os.path.abspath(tree.place).rstrip("/") + "/")
+        return os.path.abspath(log.root) if inside.startswith("/") else inside
+    return log.root.removeprefix(tree.root.rstrip("/") + "/")
 
 
 def _configured_logs(settings: Mapping[str, str]) -> list[LocalTree]:
@@ -243,8 +242,8 @@ def _inside(path: str, settings: dict[str, str], logs: list[Tree]) -> StoreFiles
         return None
     tree = open_tree(root)
     beside = found[1] if found[1] in _ROOT_FILES else ""  # a copy of such a file by itself is no store
-    if not looks_like_store(tree, beside):
-        return None
+    if not looks_like_store(tree, beside) or tree.stat(found[1]) is None:
+        return None  # the latter of a log that lies beside the store in a bundle
     return open_store(tree, commit_log=logs, settings=settings, selection=found[1])
 
 
