@@ -90,11 +90,10 @@ def command(
         data = json_bytes(document, orjson.OPT_INDENT_2)
     else:
         data = page(document).encode("utf-8", "backslashreplace")
-    from rmqctl.files.new_files import sync_names, sync_path
+    from rmqctl.files.new_files import at_once
 
-    out.write_bytes(data)
-    sync_path(out)
-    sync_names([out])
+    with at_once(out) as written:
+        written.write_bytes(data)
     message(f"wrote {out}")
     if any(not one.get("sound", False) for one in document["stores"]):
         raise SystemExit(1)

@@ -147,7 +147,13 @@ def readable(image: Image, home: Path, place: str) -> object:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "place"),
-    [("bundle", "out.tar.zst"), ("bundle-kafka", "out.tar.zst"), ("export", "deep/out/"), ("export-kafka", "out/")],
+    [
+        ("bundle", "out.tar.zst"),
+        ("bundle-kafka", "out.tar.zst"),
+        ("export", "deep/out/"),
+        ("export-kafka", "out/"),
+        ("report", "report.html"),
+    ],
 )
 def test_a_file_that_is_cut_off_is_not_there(name: str, place: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
     writer = next(one for one in COMMANDS if one.name == name)

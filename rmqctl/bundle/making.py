@@ -20,7 +20,7 @@ from rmqctl.bundle.archive import write_archive
 from rmqctl.errors import NotAStore, RmqctlError
 from rmqctl.files.archives import BUNDLE, BUNDLE_VERSION
 from rmqctl.files.local import ByteSource
-from rmqctl.files.new_files import inherit, nearest_directory, refuse_inside, sync_names, sync_path
+from rmqctl.files.new_files import at_once, nearest_directory, refuse_inside
 from rmqctl.files.tree import BUNDLE_MANIFEST, Entry, Tree, local_path
 from rmqctl.opening import open_path
 from rmqctl.redaction import Kept
@@ -90,15 +90,8 @@ def _made(running: Store, out: Path, wanted: Wanted, answer: Answer) -> Row:
         staged.write(manifest)
         manifest["check"] = _checked(staged.directory, before, wanted)
         staged.write(manifest)
-        written = out.parent / f"{out.name}.part"
-        try:
+        with at_once(out) as written:
             write_archive(staged.directory, written, BUNDLE_MANIFEST, wanted.max_size)
-            inherit(written)
-            sync_path(written)
-            written.replace(out)
-        finally:
-            written.unlink(missing_ok=True)
-    sync_names([out])
     return {**manifest, "size": out.stat().st_size}
 
 

@@ -166,6 +166,27 @@ def _group(text: str) -> int:
         raise Refused(f"this machine knows no group {text}; give a name of /etc/group or a number") from None
 
 
+# --- a new file ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def at_once(out: Path) -> Iterator[Path]:
+    """Give a path beside a file to write to; when the block ends that is the file, and on the disk.
+
+    Whoever looks finds what was there before or all of the new one, also after a kill or a power cut.
+    """
+    out = Path(os.path.realpath(out))
+    written = out.parent / f"{out.name}.part"
+    try:
+        yield written
+        inherit(written)
+        sync_path(written)
+        written.replace(out)
+    finally:
+        written.unlink(missing_ok=True)
+    sync_names([out])
+
+
 # --- a directory for something new ------------------------------------------------------------------
 
 
