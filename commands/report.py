@@ -70,12 +70,16 @@ def command(
     store = replace(store, path=",".join(store.paths[:-1]), paths=store.paths[:-1])
     from rmqctl.report import Wanted, page, read_document
     from rmqctl.report.document import read_json
+    from rmqctl.shell import typed
 
     first = Path(store.paths[0])
     document: Row | None = None
     if len(store.paths) == 1 and first.suffix == ".json" and first.is_file():
         document = read_document(first)
-        if document is not None and redact and not document["redacted"]:
+        if document is None:
+            again = typed("report", "STORE", out, "--verified", first)
+            refuse("PATH", f"{first} is no report; with an answer of `verify -o json` the store is given, too: {again}")
+        if redact and not document["redacted"]:
             refuse("--redact", f"cannot hide what {first} shows; make the report of the store again.")
     if document is None:
         wanted = Wanted(

@@ -273,6 +273,15 @@ def test_a_store_that_was_verified_is_not_checked_again(rmqctl: Rmqctl, tmp_path
         assert store[name] == whole[name]
 
 
+def test_an_answer_of_verify_in_the_place_of_a_store_leads_to_the_option(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    scan, out = tmp_path / "scan.json", tmp_path / "out.html"
+    scan.write_text('{"summary": {}, "findings": []}')
+    done = rmqctl("report", scan, out)
+    assert done.exit_code == 2
+    assert f"rmqctl report STORE {out} --verified {scan}" in done.stderr
+    assert not out.exists()
+
+
 def test_several_stores_replicas_and_what_cannot_be_read(rmqctl: Rmqctl, tmp_path: Path) -> None:
     root = damaged("5.3.3-crash", tmp_path / "a")
     sound = golden.unpack("5.3.3-crash", tmp_path / "b")
