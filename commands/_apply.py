@@ -19,8 +19,7 @@ from commands._guard import TYPED
 from commands._progress import progress
 from commands._types import LocalPath
 from rmqctl.answer import Intent, Proposal
-from rmqctl.shell import typed
-from rmqctl.text import number_of
+from rmqctl.text import number_of, typed
 
 if TYPE_CHECKING:
     from rmqctl.answer import Annotate

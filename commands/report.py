@@ -70,7 +70,7 @@ def command(
     store = replace(store, path=",".join(store.paths[:-1]), paths=store.paths[:-1])
     from rmqctl.report import Wanted, page, read_document
     from rmqctl.report.document import read_json
-    from rmqctl.shell import typed
+    from rmqctl.text import typed
 
     first = Path(store.paths[0])
     document: Row | None = None

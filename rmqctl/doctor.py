@@ -23,9 +23,8 @@ from rmqctl.notices import (
     finding_notices,
     queue_of,
 )
-from rmqctl.shell import typed
 from rmqctl.store import Store
-from rmqctl.text import instant, listed, number_of
+from rmqctl.text import instant, listed, number_of, typed
 from rmqctl.verification import count_of
 
 LEVELS = ((1 << 30, "full"), (8 << 30, "structure"))

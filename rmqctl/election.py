@@ -9,8 +9,7 @@ from string import ascii_uppercase
 
 from rmqctl.answer import Advance, Answer, Row, Section
 from rmqctl.errors import WrongUsage
-from rmqctl.shell import typed
-from rmqctl.text import number_of
+from rmqctl.text import number_of, typed
 
 _MOST_RANGES = 100
 _COLUMNS = ("log", "ends", "epochs", "first_divergence", "loses", "best", "salvage")

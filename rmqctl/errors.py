@@ -11,8 +11,6 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rmqctl.shell import typed
-
 
 class RmqctlError(Exception):
     """Base of everything that the command line turns into one line on stderr.
@@ -138,6 +136,8 @@ class TooDamaged(RmqctlError):
     meaning = "damaged beyond this command"
 
     def __init__(self, path: object, found: str, next_step: str = "") -> None:
+        from rmqctl.text import typed
+
         advice = next_step or f"type: {typed('verify', str(path))}"
         super().__init__(f"{path} is too damaged for this: {found}; {advice}")
         self.path = path

@@ -13,9 +13,8 @@ from rmqctl.errors import RmqctlError, WrongUsage
 from rmqctl.inventory import Member
 from rmqctl.questions import Question
 from rmqctl.results import Reply
-from rmqctl.shell import typed
 from rmqctl.store import Store
-from rmqctl.text import number_of
+from rmqctl.text import number_of, typed
 
 if TYPE_CHECKING:
     from rmqctl.fleet import Fleet

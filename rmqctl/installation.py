@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 from zipimport import zipimporter
 
-from rmqctl.shell import shell_line
+from rmqctl.text import shell_line
 
 NAME = "rmqctl"
 _FOR_DEVELOPERS = re.compile(r"extra == ['\"](test|dev|docs)['\"]")

@@ -34,8 +34,8 @@ from rmqctl.files.remote import is_url, open_tree, split_url
 from rmqctl.files.tree import join
 from rmqctl.opening import open_store
 from rmqctl.release import Release
-from rmqctl.shell import typed
 from rmqctl.store import Store
+from rmqctl.text import typed
 
 _WILD = frozenset("*?[")
 _FACTS = ("role", "host", "replica_of")

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rmqctl.findings import Severity, find_kind
-from rmqctl.shell import typed
-from rmqctl.text import Row, listed, number_of
+from rmqctl.text import Row, listed, number_of, typed
 
 PLACES = 3
 """Places that stand whole; one more does, too, where it is the last."""

@@ -19,8 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from rmqctl.answer import Answer
 from rmqctl.errors import Refused, WrongUsage
-from rmqctl.shell import typed
-from rmqctl.text import number_of
+from rmqctl.text import number_of, typed
 
 if TYPE_CHECKING:
     from rmqctl.release import Release

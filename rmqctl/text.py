@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-
-from rmqctl.shell import typed
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -286,3 +285,32 @@ def name_of(data: bytes) -> str:
     """Bytes as the key of a JSON object, or a value of a column of text, which has no room for anything else."""
     text = text_or_base64(data)
     return text if isinstance(text, str) else f"base64:{text['base64']}"
+
+
+# --- commands to type, as a shell takes them -----------------------------------------------------------
+
+
+def typed(*words: str | os.PathLike[str]) -> str:
+    """Return a command of ours as it is typed into a shell."""
+    return shell_line("rmqctl", *words)
+
+
+def shell_line(*words: str | os.PathLike[str]) -> str:
+    """Return words as a shell takes them for what they are: on one line, without control characters."""
+    return " ".join(_quoted(os.fspath(word)) for word in words)
+
+
+def _quoted(word: str) -> str:
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(_in_quotes(char) for char in word) + "'"
+
+
+def _in_quotes(char: str) -> str:
+    """One character in the quotes of a shell that know escapes."""
+    if char in "\\'":
+        return f"\\{char}"
+    if char.isprintable():
+        return char
+    is_byte = "\udc80" <= char <= "\udcff"  # of a name that is no UTF-8
+    return "".join(f"\\x{byte:02x}" for byte in char.encode(errors="surrogateescape" if is_byte else "surrogatepass"))

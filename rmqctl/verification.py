@@ -12,8 +12,7 @@ from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import RmqctlError
 from rmqctl.findings import HEADER, Finding, FindingKind, Severity
 from rmqctl.notices import CUT, Alike, about_one, destroyed_by_kind, finding_notices
-from rmqctl.shell import typed
-from rmqctl.text import listed, number_of
+from rmqctl.text import listed, number_of, typed
 
 FINDING_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
 """What of a finding fits a terminal."""

@@ -224,7 +224,7 @@ _BY_HAND = re.compile(r"(?<![\w-])rmqctl [a-z][a-z-]*( [^;:,`]*)?$")
 
 def commands_by_hand() -> list[str]:
     """Places where a command to type is put together from texts, and modules that quote words for a shell themselves;
-    `rmqctl.shell` does both.
+    `rmqctl.text` does both.
     """
     found = []
     for file in sources():
@@ -236,7 +236,7 @@ def commands_by_hand() -> list[str]:
             if isinstance(node, ast.JoinedStr):
                 texts = [one.value for one in node.values[:-1] if isinstance(one, ast.Constant)]
                 found += [f"{name}:{node.lineno}: {text}" for text in texts if _BY_HAND.search(str(text))]
-        if "shlex" in _named(tree, late=True, typing=True) and name != Path("rmqctl/shell.py"):
+        if "shlex" in _named(tree, late=True, typing=True) and name != Path("rmqctl/text.py"):
             found.append(f"{name}: shlex")
     return found
 

@@ -17,8 +17,8 @@ from commands._cells import printable
 from rmqctl.errors import IOFailure
 from rmqctl.files.archives import UNPACKED, Unpacked
 from rmqctl.opening import open_path
-from rmqctl.shell import typed
 from rmqctl.store import LoneFile, Store
+from rmqctl.text import typed
 
 if TYPE_CHECKING:
     from commands._browse.reading import Reader

@@ -82,7 +82,8 @@ def _made(running: Store, out: Path, wanted: Wanted, answer: Answer) -> Row:
     store = running.at_one_moment(is_last=True)
     before = answers_of(store, wanted.as_release)
     answer.advance(store.size)
-    with TemporaryDirectory(prefix=".rmqctl-bundle-", dir=nearest_directory(out.parent)) as name:
+    room = TemporaryDirectory(prefix=".rmqctl-bundle-", dir=nearest_directory(out.parent))
+    with at_once(out) as written, room as name:
         staged = _Staged(Path(name), store, wanted, before, running.state)
         for number, one in enumerate(store.directories()):
             staged.copy(number, one, answer.advance)
@@ -90,8 +91,7 @@ def _made(running: Store, out: Path, wanted: Wanted, answer: Answer) -> Row:
         staged.write(manifest)
         manifest["check"] = _checked(staged.directory, before, wanted)
         staged.write(manifest)
-        with at_once(out) as written:
-            write_archive(staged.directory, written, BUNDLE_MANIFEST, wanted.max_size)
+        write_archive(staged.directory, written, BUNDLE_MANIFEST, wanted.max_size)
     return {**manifest, "size": out.stat().st_size}
 
 

@@ -15,9 +15,8 @@ from rmqctl.kafka.store import KafkaStore
 from rmqctl.rocketmq.family import RocketMQStore
 from rmqctl.rocketmq.store.files import missing_log
 from rmqctl.rocketmq.store.locate import check_no_part
-from rmqctl.shell import typed
 from rmqctl.store import Store, refuse_verb
-from rmqctl.text import number_of
+from rmqctl.text import number_of, typed
 
 _LOST = ("topic", "queue_id", "queue_offset", "message")
 _FINDING = ("severity", "id", "file", "offset", "size", "message")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import NotAStore
 from rmqctl.files.tree import BUNDLE_MANIFEST, Tree, join
-from rmqctl.shell import shell_line
+from rmqctl.text import shell_line
 
 if TYPE_CHECKING:
     import tarfile

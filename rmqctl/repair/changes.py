@@ -38,7 +38,7 @@ from rmqctl.repair.edits import (
     Step,
 )
 from rmqctl.repair.rendering import step_row
-from rmqctl.shell import shell_line
+from rmqctl.text import shell_line
 
 
 class PlannedFile(EditedFile):

@@ -27,7 +27,7 @@ from rmqctl.repair.journal_directory import (
     state_of,
     undo_command,
 )
-from rmqctl.shell import typed
+from rmqctl.text import typed
 
 _CHANGED_NOTHING = (READY, "", TAKEN_BACK)
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import Refused
-from rmqctl.shell import typed
+from rmqctl.text import typed
 
 if TYPE_CHECKING:  # whoever only asks whether a run was broken off writes nothing
     from rmqctl.files.writing import FileLayer

@@ -23,8 +23,8 @@ from rmqctl.opening import open_path
 from rmqctl.release import Release
 from rmqctl.repair.edits import Overwrite, Plan
 from rmqctl.report.document import KIND, VERSION
-from rmqctl.shell import typed
 from rmqctl.store import Store
+from rmqctl.text import typed
 
 _FINDINGS, _OF_ONE_KIND = 800, 100
 _STRETCHES, _STRETCH, _FIELDS = 60, 2048, 60

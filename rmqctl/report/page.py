@@ -14,8 +14,7 @@ from rmqctl.notices import queue_of
 from rmqctl.pipeline.stats import Stats
 from rmqctl.pipeline.stats_page import FIGURES_STYLE, figures, size_text
 from rmqctl.report.picture import forecast, picture, shares, side_by_side, strips
-from rmqctl.shell import typed
-from rmqctl.text import instant, json_bytes, number_of
+from rmqctl.text import instant, json_bytes, number_of, typed
 
 _POLICY = "base-uri 'none'; form-action 'none'"
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

@@ -13,7 +13,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.findings import all_kinds
-from rmqctl.shell import typed
+from rmqctl.text import typed
 from tests.conftest import Rmqctl
 
 

@@ -48,7 +48,7 @@ from rmqctl.release import Release
 from rmqctl.repair.edits import Plan, Quarantine
 from rmqctl.repair.execute import Applied, apply
 from rmqctl.repair.journal_directory import refuse_pending
-from rmqctl.shell import typed
+from rmqctl.text import typed
 
 LOCK = str(FileKind.LOCK)
 _BODY_SINCE = Release(3, 7, 0)

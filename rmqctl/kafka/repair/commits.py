@@ -29,7 +29,7 @@ from rmqctl.kafka.state.replicas import Replicas, meta_properties
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.positions import Change, Key
 from rmqctl.repair.edits import Plan, Step
-from rmqctl.shell import typed
+from rmqctl.text import typed
 
 STEP = "offsets.commit"
 _MOST_RECORDS = 1000

@@ -19,8 +19,7 @@ from rmqctl.kafka.salvage.gather import Source, Wanted
 from rmqctl.kafka.salvage.salvage import SalvageOptions, Saved, check_target
 from rmqctl.kafka.salvage.salvage import salvage as salvaged
 from rmqctl.kafka.state.replicas import Replicas, release_shown
-from rmqctl.shell import typed
-from rmqctl.text import counted, first_lines, number_of
+from rmqctl.text import counted, first_lines, number_of, typed
 from rmqctl.verification import show_comparison, show_unread, verdict
 
 _LAST_WITH_BOTH = COMPARED[1]

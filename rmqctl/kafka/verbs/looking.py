@@ -15,8 +15,7 @@ from rmqctl.kafka.state.internal_topics import GroupOffsets, Transaction, group_
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.past import BOUNDS, past_of
-from rmqctl.shell import typed
-from rmqctl.text import number_of
+from rmqctl.text import number_of, typed
 
 if TYPE_CHECKING:
     from rmqctl import questions

@@ -18,8 +18,7 @@ from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.kafka.recovery.replay import recover as replay
 from rmqctl.kafka.state.replicas import Gone, Replicas, release_shown
 from rmqctl.release import Release
-from rmqctl.shell import typed
-from rmqctl.text import listed_names, number_of, what_a_start_leaves
+from rmqctl.text import listed_names, number_of, typed, what_a_start_leaves
 
 if TYPE_CHECKING:  # only a start beside a leader compares two disks
     from rmqctl.kafka.replication.elect import Disk, Following

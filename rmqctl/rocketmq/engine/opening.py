@@ -43,8 +43,7 @@ from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, COMMIT_LOG, QUEUES, QUEUES_EXT, StoreFiles
 from rmqctl.rocketmq.store.geometry import IndexGeometry, detect_index_geometry, geometry_of
 from rmqctl.rocketmq.store.locate import open_store_at
-from rmqctl.shell import typed
-from rmqctl.text import number_of
+from rmqctl.text import number_of, typed
 
 _FIRST_WITH_DATABASE = Release(5, 4, 0)
 ABORT, ABORT_BACKUP, LOCK = "abort", "abort.bak", "lock"

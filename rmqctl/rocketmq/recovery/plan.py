@@ -44,8 +44,7 @@ from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.state.config import PATH as CHECKPOINT_FILE
 from rmqctl.rocketmq.store.databases import MESSAGES, StoredRows
 from rmqctl.rocketmq.store.files import COMMIT_LOG, INDEX, StoreFiles
-from rmqctl.shell import typed
-from rmqctl.text import number_of
+from rmqctl.text import number_of, typed
 
 _RUN = plan_of(Checkpoint).runs[0]
 

@@ -50,8 +50,7 @@ from rmqctl.rocketmq.repair.queue_references import (
     references_into,
 )
 from rmqctl.rocketmq.store.files import StoreFiles
-from rmqctl.shell import typed
-from rmqctl.text import instant
+from rmqctl.text import instant, typed
 
 
 def neutralize_step(store: StoreFiles, physical: int) -> Step:

@@ -35,7 +35,7 @@ from rmqctl.rocketmq.store.databases import (
 )
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, StoreFiles
 from rmqctl.rocketmq.store.geometry import flag
-from rmqctl.shell import typed
+from rmqctl.text import typed
 
 CONFIG = "config"
 Table = dict[str, Any]

@@ -10,8 +10,7 @@ from rmqctl import election, questions
 from rmqctl.answer import Answer, Section
 from rmqctl.rocketmq.diff.driver import Diff, DiffOptions, Side
 from rmqctl.rocketmq.store.files import StoreFiles
-from rmqctl.shell import typed
-from rmqctl.text import counted, first_lines, number_of
+from rmqctl.text import counted, first_lines, number_of, typed
 from rmqctl.verification import show_comparison, show_unread, verdict
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from rmqctl.rocketmq.verbs.common import (
     message_rows,
     row_options,
 )
-from rmqctl.shell import typed
+from rmqctl.text import typed
 
 if TYPE_CHECKING:
     from rmqctl.explain import Trace, TraceStep

@@ -16,8 +16,7 @@ from rmqctl.errors import Refused, WrongUsage
 from rmqctl.findings import header_of
 from rmqctl.parallel import most_processes, processes_for
 from rmqctl.rocketmq.store.files import StoreFiles, bytes_held
-from rmqctl.shell import typed
-from rmqctl.text import number_of, what_a_start_leaves
+from rmqctl.text import number_of, typed, what_a_start_leaves
 
 if TYPE_CHECKING:
     from rmqctl.files.local import ByteSource

@@ -20,7 +20,7 @@ from rmqctl.rocketmq.repair.positions import default_place, plan_positions
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import StoreFiles
 from rmqctl.rocketmq.verbs.planning import annotate
-from rmqctl.shell import typed
+from rmqctl.text import typed
 
 _OF_BROKERS = "CID_RMQ_SYS_"
 """Groups by which a broker itself consumes (``MixAll.CID_RMQ_SYS_PREFIX``)."""
