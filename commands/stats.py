@@ -159,11 +159,10 @@ def _finish(stats: Stats, html: Path | None, store: StoreOptions, size: int, fil
 
         source = store.path if "://" in store.path else os.path.abspath(store.path)
         about = About(f"{source} on {platform.node()}", size, _in_words(filters), ran, datetime.now(UTC))
-        from rmqctl.files.new_files import sync_names, sync_path
+        from rmqctl.files.new_files import at_once
 
-        html.write_text(page(about, stats), "utf-8")
-        sync_path(html)
-        sync_names([html])
+        with at_once(html) as written:
+            written.write_text(page(about, stats), "utf-8")
         message(f"wrote {html}")
     if not stats.groups["all"] or not stats.groups["all"][0]["messages"]:
         raise SystemExit(1)

@@ -195,7 +195,8 @@ def open_tree(path: str, options: Mapping[str, Any] | None = None) -> Tree:
 
 
 def unpacked(path: str) -> str:
-    """Return where a local path leads: to itself, but for a bundle and what is in one, which is unpacked.
+    """Return where a path leads, from other processes, too: to itself, as a URL does, but for a bundle and what is in
+    one, which is unpacked.
 
     Raises:
         NotAStore: it is a bundle that cannot be unpacked.

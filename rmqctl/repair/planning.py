@@ -140,6 +140,11 @@ class Planner(ABC, Generic[S]):
     """The number of steps after which `found` was found."""
 
     @property
+    def place(self) -> str:
+        """Where the store lies on this machine; its root itself, but for a bundle."""
+        return local_path(self.below.tree, "") or self.below.root
+
+    @property
     @abstractmethod
     def store(self) -> S:
         """The store as the steps so far leave it."""
@@ -189,7 +194,7 @@ class Planner(ABC, Generic[S]):
     def take(self, steps: Iterable[Step]) -> bool:
         """Add the steps that are wanted; whether any changes something."""
         taken = False
-        confines = Confines(local_path(self.below.tree, "") or self.below.root, self.outside)
+        confines = Confines(self.place, self.outside)
         for step in list(steps):
             possible = _within(self._placed(step), confines)
             if not self.wants(possible):

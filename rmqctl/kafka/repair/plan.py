@@ -15,7 +15,6 @@ from pathlib import Path
 from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.directory_files import ZERO_ID, parse_meta_properties
 from rmqctl.errors import Refused
-from rmqctl.files.tree import local_path
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, LogFile, Partition
 from rmqctl.kafka.directory.file_names import METADATA_TOPIC, DirectoryState, FileKind, meaning_of
@@ -172,11 +171,6 @@ class _Planner(Planner[LogDirectory]):
 
     # --- the directory as the steps so far leave it -----------------------------------------------------
 
-    @property
-    def _root(self) -> Path:
-        """Where the directory lies."""
-        return Path(local_path(self.below.tree, "") or self.below.root)
-
     @cached_property
     def _laid(self) -> Laid:
         return Laid(self.below)
@@ -294,7 +288,7 @@ class _Planner(Planner[LogDirectory]):
         if found is not None:
             survey = Survey(found[0], anywhere=True)
             survey.set_copies_aside(found[1].directory.partitions, ())
-            mender = LogMender(survey, (), self._root, self._file, compacted=found[2])
+            mender = LogMender(survey, (), Path(self.place), self._file, compacted=found[2])
             yield from order_steps(mender, compacted=found[2])
 
     def _healed(self, name: str) -> Iterator[Step]:
@@ -310,7 +304,7 @@ class _Planner(Planner[LogDirectory]):
         survey.damages = [damage for damage in survey.damages if not (damage.frame_ok and believed[damage.segment])]
         epochs = stored_epochs(log)
         survey.set_copies_aside(log.directory.partitions, epochs)
-        mender = LogMender(survey, (), self._root, self._file, compacted=compacted)
+        mender = LogMender(survey, (), Path(self.place), self._file, compacted=compacted)
         yield from Healer(survey, epochs, compacted=compacted, log=log).steps(mender)
 
     def _filled(self, name: str) -> Iterator[Step]:
@@ -330,7 +324,7 @@ class _Planner(Planner[LogDirectory]):
         keeps_room = not any(f.kind is BATCH_ZERO_END for f in findings)
         endings = None if compacted else Endings(survey, doubtful_indexes(partition, survey, self.known))
         mender = LogMender(
-            survey, sources, self._root, self._file, compacted=compacted, endings=endings, epochs=epochs,
+            survey, sources, Path(self.place), self._file, compacted=compacted, endings=endings, epochs=epochs,
             believed=self.cautions.believed, kept=self.cautions.kept.get(name, ()),
         )  # fmt: skip
         if partition.is_metadata_log:

@@ -205,11 +205,15 @@ class QueueWindow(Queue):
 
     def _unwritten(self, file: StoreFile) -> int:
         """Return the number of the first unit of a file that is not written: halving may find a later one."""
+        done = 0
         for first, units in Queue.chunks(self, file):
+            if first > done:  # a hole
+                break
             empty = np.flatnonzero(units["size"] == 0)
             if len(empty):
                 return int(first + empty[0])
-        return file.size // self.dtype.itemsize
+            done = first + len(units)
+        return done
 
     def _after(self, file: StoreFile, stop: int) -> Iterator[tuple[int, Units]]:
         """Yield what is written after a unit that is not: wherever it leads, it is of the end of the log."""

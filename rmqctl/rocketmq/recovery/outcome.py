@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.rocketmq.store.files import QUEUES, StoreFile
 from rmqctl.text import first_lines, number_of
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
     from rmqctl.rocketmq.recovery.databases import DatabaseStart
     from rmqctl.rocketmq.recovery.images import CutFile, IndexImage, QueueImage
-    from rmqctl.rocketmq.store.files import StoreFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,11 @@ class SecondStart:
     cut: int
     reason: str
     lost: list[LostMessage]
-    is_queue: bool = False
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether queues are cut, and not the log."""
+        return self.file.startswith(f"{QUEUES}/")
 
 
 @dataclass(slots=True)

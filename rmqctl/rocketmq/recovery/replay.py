@@ -464,7 +464,7 @@ class Replay:
             return None
         lost, file, position = lost_from_queues(self.result, end)
         reason = "a unit there leads beyond the log, and what follows it goes with it"
-        return SecondStart(file, position, end, reason, lost, is_queue=True) if lost else None
+        return SecondStart(file, position, end, reason, lost) if lost else None
 
     def _second_cut(self, processes: int) -> SecondStart | None:
         """From the file on at which this start began, the next one finds what this one has left."""

@@ -192,7 +192,7 @@ class RecordMender:
         if place == stated:
             return own[0]
         is_due = own[0].queue_offset == 0 or (place in damage.beside and not self._is_beside_stand_ins(place))
-        is_due = is_due and place not in self.taken
+        is_due &= place not in self.taken
         proves = physical in damage.doubtful and is_due and (not own[0].batch or own[0].queue_offset == stated[2])
         return own[0] if proves else None
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqctl.arrow import TIME, ArrowTable, batched
-from rmqctl.files.remote import is_url, unpacked
+from rmqctl.files.remote import unpacked
 from rmqctl.filters import Filters
 from rmqctl.parallel import Share, note
 from rmqctl.rocketmq.dispatch.continuity import messages_in
@@ -255,19 +255,14 @@ def as_tables(
     message.
     """
     options = TableOptions(
-        _reached(store.root if place is None else place.path),
+        unpacked(store.root if place is None else place.path),
         body=BodyOption(body),
         wanted=Filter.of(filters),
         split_size=split_size,
-        commit_log=() if place is None else tuple(map(_reached, place.commit_log)),
+        commit_log=() if place is None else tuple(map(unpacked, place.commit_log)),
         broker_conf=None if place is None else place.broker_conf,
     )
     return RocketMQTables(options if filters.limit is None else limited(options, filters.limit))
-
-
-def _reached(path: str) -> str:
-    """Return the path that leads there from other processes, too."""
-    return path if is_url(path) else unpacked(path)
 
 
 _OPENED = {"body", "body_size_decompressed", "inner"}
@@ -282,11 +277,11 @@ def stream(
     """
     opens = columns is None or bool(_OPENED & set(columns))
     options = TableOptions(
-        _reached(store.root),
+        unpacked(store.root),
         None if columns is None else tuple(columns),
         BodyOption.DECOMPRESSED if opens else BodyOption.NONE,
         wanted=wanted,
-        commit_log=() if place is None else tuple(map(_reached, place.commit_log)),
+        commit_log=() if place is None else tuple(map(unpacked, place.commit_log)),
         broker_conf=None if place is None else place.broker_conf,
     )
     return RocketMQTables(options).stream(name)
