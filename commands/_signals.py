@@ -2,7 +2,8 @@
 
 Python raises an exception wherever it is when the signal comes. Some places swallow it: code of extension modules
 that imports others, and callbacks. A command that only reads is therefore interrupted again until it ends; one that
-writes is not, as it may be taking back what it did.
+writes is not, as it may be taking back what it did. While an extension module comes up, an exception would find it half
+made, which some end in a segmentation fault: a signal waits for that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from types import FrameType
 from rmqctl.errors import INTERRUPTED, TERMINATED
 
 AGAIN_SECONDS = 0.5
+IMPORT_SECONDS, IMPORT_TRIES = 0.02, 500
+"""How often a signal asks whether an extension module has come up, and how many times before it waits no more."""
+
 _received: list[int] = []
 _insists = [True]
 
@@ -61,8 +65,11 @@ def settle() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _raise(number: int, _frame: FrameType | None) -> None:
+def _raise(number: int, frame: FrameType | None) -> None:
     _received.append(number)
+    if len(_received) < IMPORT_TRIES and _makes_extension(frame):
+        signal.setitimer(signal.ITIMER_REAL, IMPORT_SECONDS)
+        return
     if _insists[0]:
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
@@ -71,3 +78,12 @@ def _raise(number: int, _frame: FrameType | None) -> None:
 def _again(_number: int, frame: FrameType | None) -> None:
     """Interrupt once more; an alarm that somebody else has set ends the work as SIGTERM does."""
     _raise(_received[-1] if _received else signal.SIGTERM, frame)
+
+
+def _makes_extension(frame: FrameType | None) -> bool:
+    """Return whether what runs was called, however indirectly, by an extension module that is being made."""
+    while frame is not None:
+        if frame.f_code.co_qualname.startswith("ExtensionFileLoader."):
+            return True
+        frame = frame.f_back
+    return False

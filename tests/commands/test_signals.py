@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import os
 import pty
 import select
@@ -171,3 +172,29 @@ def test_an_alarm_while_python_imports(after: float) -> None:
     )
     assert done.returncode in {0, -signal.SIGALRM, 128 + signal.SIGTERM}
     assert b"Traceback" not in done.stderr
+
+
+MAKES_EXTENSION = """
+    import os, signal
+    from commands import _signals
+    class ExtensionFileLoader:
+        def exec_module(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            print("made", flush=True)
+    with _signals.handled():
+        try:
+            ExtensionFileLoader().exec_module()
+            signal.pause()
+        except _signals.Terminated:
+            print("interrupted")
+"""
+
+
+def test_a_signal_waits_while_an_extension_module_comes_up() -> None:
+    command = [sys.executable, "-c", textwrap.dedent(MAKES_EXTENSION)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=20, check=False)
+    assert (done.stdout, done.stderr) == (b"made\ninterrupted\n", b"")
+
+
+def test_the_class_that_makes_extension_modules_has_the_name_by_which_a_signal_knows_it() -> None:
+    assert importlib.machinery.ExtensionFileLoader.exec_module.__qualname__ == "ExtensionFileLoader.exec_module"
