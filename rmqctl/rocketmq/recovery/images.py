@@ -334,12 +334,14 @@ class QueueImage:
             self._lose(file, count)
             return
 
-    def given_up(self, physical: int) -> list[tuple[int, int, int]]:
-        """Return what :meth:`truncate` would take away, without doing it; as :attr:`lost`."""
+    def given_up(self, physical: int) -> tuple[list[tuple[int, int, int]], int]:
+        """Return what :meth:`truncate` would take away, as :attr:`lost`, and the byte of the sequence where the queue
+        would end, without doing it.
+        """
         tried = copy(self)
         tried.files, tried.removed, tried.lost = [copy(file) for file in self.files], [], []
         tried.truncate(physical)
-        return tried.lost
+        return tried.lost, tried.end or (self.files[0].base if self.files else 0)
 
     def _lose(self, file: FileImage, first: int) -> None:
         units = file.units(self.dtype)

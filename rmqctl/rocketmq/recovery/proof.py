@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -313,7 +314,7 @@ def lost_between(result: Recovery, begin: int, end: int) -> list[LostMessage]:
     finds, and those that units name.
     """
     found = {m.physical: m for m in _lost_after(result, begin) if m.physical < end}
-    named = ((image, [unit for unit in image.given_up(begin) if unit[0] < end]) for image in result.images)
+    named = ((image, [unit for unit in image.given_up(begin)[0] if unit[0] < end]) for image in result.images)
     return _from_units(result, named, found)
 
 
@@ -325,10 +326,9 @@ def lost_from_queues(result: Recovery, end: int) -> tuple[list[LostMessage], str
     """
     named, file, position = list[tuple[QueueImage, list[tuple[int, int, int]]]](), "", 0
     for image in result.images:
-        cut = image.given_up(end) if type(image) is QueueImage else []
-        cut = [unit for unit in cut if unit[2] * image.unit_size < image.end]  # what follows is cut off now
-        if units := [unit for unit in cut if unit[0] < end]:
-            place = cut[0][2] * image.unit_size
+        cut, place = image.given_up(end)
+        units = [unit for unit in cut if unit[0] < end and unit[2] < image.max_offset]  # the rest is cut off now
+        if units:
             if not named:
                 position = place % image.file_size
                 file = f"{image.directory}/{place - position:0{OFFSET_DIGITS}d}"
@@ -372,13 +372,16 @@ def _from_units(
 ) -> list[LostMessage]:
     """Return what is lost with records that no search finds but a unit of a queue names, where nothing else lies.
 
-    After the last file of the log only units count in whose place the queue has no other afterwards.
+    After the last file of the log only units count in whose place the queue has no other afterwards, and that are
+    followed by none which leads further to the front: no queue goes back.
     """
     begin, end = result.log_begin, result.end_before
     places = sorted(found)
     for image, units in named:
-        for physical, size, offset in units:
-            is_named = begin <= physical and (physical < end or offset >= image.max_offset)
+        least = _LONGEST_LOG
+        for physical, size, offset in sorted(units, key=itemgetter(2), reverse=True):
+            is_named = begin <= physical and (physical < end or (offset >= image.max_offset and physical < least))
+            least = min(least, physical)
             if (
                 is_named
                 and _is_sane(physical, size)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import damage, golden
-from fixtures.random_damage import Damager
+from fixtures.random_damage import BATCH_UNIT, UNIT, Damager
 from fixtures.worse_damage import WorseDamager
 from rmqctl.rocketmq.recovery import replay
 from rmqctl.rocketmq.recovery.outcome import Recovery
@@ -94,6 +94,26 @@ def test_a_queue_that_the_next_start_cuts_is_named(rmqctl: Rmqctl, tmp_path: Pat
     assert done.exit_code == 1
     assert "loses no message yet" in done.stdout
     assert "it cuts queues, the first at byte 120 of consumequeue/LabOne/0/" in " ".join(done.stdout.split())
+
+
+def test_a_batch_queue_that_the_next_start_cuts_is_named(tmp_path: Path) -> None:
+    """A unit of a batch queue leads beyond a log whose last message was not dispatched; what follows it is cut."""
+    name = "5.1.4-crash"
+    root = golden.unpack(name, tmp_path)
+    conf = golden.write_broker_conf(name, tmp_path / "broker.conf")
+    batch = next((root / "batchconsumequeue").rglob("0000*"))
+    damage.overwrite(batch, BATCH_UNIT, (1 << 24).to_bytes(8, "big"))
+    last = golden.truth(name)[-2]
+    place, size = UNIT * last["queueOffset"], int(golden.broker_conf(name)["mappedFileSizeConsumeQueue"])
+    queue = root / "consumequeue" / last["topic"] / str(last["queueId"]) / f"{place // size * size:020d}"
+    damage.overwrite(queue, place % size, bytes(UNIT))
+    first, second = _one_after_the_other(open_store_at(str(root), broker_conf=str(conf)))
+    assert first.second is not None
+    assert (first.second.file, first.second.position) == (str(batch.relative_to(root)), BATCH_UNIT)
+    assert first.lost == []
+    assert second is not None
+    assert second.lost == first.second.lost
+    assert len(second.lost) == 1
 
 
 def test_every_headline_says_it(rmqctl: Rmqctl, flipped: tuple[Path, Path]) -> None:
