@@ -145,6 +145,22 @@ def test_a_damaged_store_gets_answers(family: str, seed: int, rmqctl: Rmqctl, tm
     assert list(problems(family, seed, 3, tmp_path, rmqctl)) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "file", "words"),
+    [
+        ("4.9.8-clean", "lock", "dump %"),
+        ("5.5.0-rdbcq-crash", "config/delayOffset.json", "salvage @ OUT"),
+        ("4.3.1-clean", "meta.properties", "dump % -n 10"),
+        ("4.3.1-clean", "txn-a-0/00000000000000000000.txnindex", "dump % -o jsonl -n 10"),
+    ],
+)
+def test_a_giant_in_the_place_of_a_small_file(name: str, file: str, words: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack(name, tmp_path)
+    os.truncate(root / file, 3 << 30)
+    words_for = {"@": str(root), "%": str(root / file), "OUT": str(tmp_path / "out")}
+    assert list(asked([words_for.get(word, word) for word in words.split()], rmqctl)) == []
+
+
 @pytest.mark.slow
 @pytest.mark.interop  # for hours of a machine, not for each change
 @pytest.mark.parametrize("seed", range(100, 160))

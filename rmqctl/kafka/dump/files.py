@@ -33,7 +33,9 @@ from rmqctl.kafka.log.indexes import (
     read_txn_index,
 )
 
-_MOST_TEXT = 64 << 20
+_MOST_TEXT, _MOST_VALUES = 64 << 20, 1 << 20
+"""Bytes that are read of a text with a line for each partition, and of one with a few values."""
+_PIECE = 1 << 12
 _PRODUCER_KEYS = (
     "producer_id", "producer_epoch", "last_sequence", "last_offset", "offset_delta", "last_timestamp",
     "coordinator_epoch", "current_txn_first_offset",
@@ -80,10 +82,11 @@ def _time_index(file: LogFile) -> Iterator[Row]:
 def _txn_index(file: LogFile) -> Iterator[Row]:
     index = _read(file, read_txn_index)
     names = index.slots.dtype.names or ()
-    for number, entry in enumerate(index.slots.tolist()):
-        fields = dict(zip(names, entry, strict=True))
-        del fields["version"]
-        yield {"kind": "aborted_transaction", "file": file.name, "number": number, **fields}
+    for first in range(0, len(index.slots), _PIECE):
+        for number, entry in enumerate(index.slots[first : first + _PIECE].tolist(), first):
+            fields = dict(zip(names, entry, strict=True))
+            del fields["version"]
+            yield {"kind": "aborted_transaction", "file": file.name, "number": number, **fields}
     yield from _rest(file, index)
 
 
@@ -120,13 +123,13 @@ def _offsets(file: LogFile) -> Iterator[Row]:
 
 
 def _meta_properties(file: LogFile) -> Iterator[Row]:
-    found = parse_meta_properties(_bytes(file))
+    found = parse_meta_properties(_bytes(file, _MOST_VALUES))
     yield {"kind": "meta_properties", "file": file.name, "properties": dict(found.values)}
     yield from _problems(file, found.problems)
 
 
 def _partition_metadata(file: LogFile) -> Iterator[Row]:
-    found = parse_partition_metadata(_bytes(file))
+    found = parse_partition_metadata(_bytes(file, _MOST_VALUES))
     yield {
         "kind": "partition_metadata", "file": file.name, "version": found.version, "topic_id": found.topic_id,
     }  # fmt: skip
@@ -134,13 +137,13 @@ def _partition_metadata(file: LogFile) -> Iterator[Row]:
 
 
 def _quorum_state(file: LogFile) -> Iterator[Row]:
-    found = parse_quorum_state(_bytes(file))
+    found = parse_quorum_state(_bytes(file, _MOST_VALUES))
     yield {"kind": "quorum_state", "file": file.name, "state": found.values}
     yield from _problems(file, found.problems)
 
 
 def _clean_shutdown(file: LogFile) -> Iterator[Row]:
-    found = parse_clean_shutdown(_bytes(file))
+    found = parse_clean_shutdown(_bytes(file, _MOST_VALUES))
     yield {"kind": "clean_shutdown", "file": file.name, "state": found.values}
     yield from _problems(file, found.problems)
 
@@ -162,8 +165,8 @@ def _read(file: LogFile, reader: Callable[[Any], Any]) -> Any:
         source.close()
 
 
-def _bytes(file: LogFile) -> bytes:
-    data: bytes = _read(file, lambda source: source.read_at(0, min(source.size(), _MOST_TEXT)))
+def _bytes(file: LogFile, most: int = _MOST_TEXT) -> bytes:
+    data: bytes = _read(file, lambda source: source.read_at(0, min(source.size(), most)))
     return data
 
 

@@ -282,11 +282,15 @@ def abort_rows(data: bytes, file: str) -> Iterator[Row]:
     yield {"kind": "abort", "file": file, "size": len(data), "pid": abort_pid(data)}
 
 
+_LOCK_TEXT = 1 << 12
+"""Bytes of a lock file that are shown; a broker writes four."""
+
+
 def lock_rows(file: StoreFile, _: Request) -> Iterator[Row]:
-    """Yield the lock file, and whether a broker holds it now; null where nobody can tell."""
-    data = read_all(file.tree, file.path) or b""
+    """Yield the lock file with its first bytes, and whether a broker holds it now; null where nobody can tell."""
+    data = read_all(file.tree, file.path, _LOCK_TEXT) or b""
     held = is_locked(file.tree.full(file.path)) if isinstance(file.tree, LocalTree) else None
-    yield {"kind": "lock", "file": file.name, "size": len(data), "text": text_or_base64(data), "held": held}
+    yield {"kind": "lock", "file": file.name, "size": file.size, "text": text_or_base64(data), "held": held}
 
 
 @_of_whole

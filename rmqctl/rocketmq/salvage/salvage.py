@@ -20,7 +20,7 @@ from formats.rocketmq.property_crc import SIZE as PROPERTY_CRC_SIZE
 from formats.rocketmq.property_crc import property_crc, property_crc_bytes, stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
 from rmqctl.files.new_files import Ownership, check_free, check_new_directory, making
-from rmqctl.files.tree import LocalTree, join
+from rmqctl.files.tree import LocalTree, join, read_all
 from rmqctl.findings import Finding
 from rmqctl.repair.books import Books
 from rmqctl.repair.copied import balance_copy
@@ -73,11 +73,7 @@ def copy_config(store: StoreFiles, into: Path, *, renumbered: bool) -> list[str]
         source = f"{file.path}.bak" if file.fallback else file.path
         target = into / CONFIG / name
         target.parent.mkdir(exist_ok=True)
-        opened = store.tree.open(source)
-        try:
-            target.write_bytes(opened.read_at(0, opened.size()))
-        finally:
-            opened.close()
+        target.write_bytes(read_all(store.tree, source) or b"")
         copied.append(name)
     return copied
 
