@@ -207,9 +207,17 @@ def test_a_topic_that_came_later_is_not_taken_for_a_slip(rmqctl: Rmqctl) -> None
     assert shown.stderr.splitlines()[-1] == "rmqctl: no partition of topic deleted-rec was here by then"
 
 
-def test_no_transaction_was_noted_by_then(rmqctl: Rmqctl) -> None:
-    shown = rmqctl("transactions", golden.pristine("4.3.1-clean"), "--at", "2026-11-21 01:20")
-    assert "or nothing was in it by then" in shown.stderr
+@pytest.mark.parametrize(
+    ("command", "time", "says"),
+    [
+        ("transactions", "2026-11-21 01:20", "__transaction_state is here, or nothing was in it by then"),
+        ("lag", "2026-11-21 01:20", "__consumer_offsets is here, or nothing was in it by then"),
+        ("topics", "2020-01-01", "no partition was here by then"),
+        ("metadata", "2020-01-01", "no metadata record yet"),
+    ],
+)
+def test_nothing_was_noted_by_then(command: str, time: str, says: str, rmqctl: Rmqctl) -> None:
+    assert says in rmqctl(command, golden.pristine("4.3.1-clean"), "--at", time).output
 
 
 def test_queues_that_are_lost_end_where_the_log_says(tmp_path: Path) -> None:

@@ -202,7 +202,9 @@ def _voted_leader(log: PartitionLog) -> int | None:
 
 def _sections(image: MetadataImage) -> Iterator[Section]:
     document = image_document(image)
-    end = f"metadata up to offset {image.offset}, epoch {image.epoch}"
+    end = (
+        f"metadata up to offset {image.offset}, epoch {image.epoch}" if image.offset >= 0 else "no metadata record yet"
+    )
     start = f"from {image.snapshot} on" if image.snapshot else "from the log"
     yield Section(lines=[f"{end}, {start}"])
     for name, columns in PARTS.items():

@@ -149,7 +149,7 @@ def topics(replicas: Replicas, asked: questions.Topics) -> Answer:
                 if name in replicas.topics
                 else no_topic(replicas, name)
                 for name in unmet
-            ] or [no_topic(replicas, None)]
+            ] or [no_topic(replicas, None) if asked.time is None else "no partition was here by then"]
 
     answer.rows = rows()
     return answer
@@ -271,8 +271,8 @@ def transaction_states(replicas: Replicas, asked: questions.Transactions, *, now
             yield row
         if not count:
             answer.is_no = True
-            empty = "it is empty" if past is None else "nothing was in it by then"
-            answer.remark(f"no transaction is noted: no partition of __transaction_state is here, or {empty}")
+            here = f"no partition of {TRANSACTION_STATE} is here"
+            answer.remark(f"no transaction is noted: {here}, or {_empty_by(asked.time)}")
 
     answer.rows = rows()
     return answer
@@ -283,7 +283,7 @@ def _transaction_rows(replicas: Replicas, now: int, answer: Answer | None = None
     open_in = _open_transactions(replicas)
     by_producer = {transaction.producer_id: transaction for transaction in known.values()}
     for name in sorted(known):
-        yield _transaction_row(known[name], open_in.get(known[name].producer_id, {}), now, answer)
+        yield _transaction_row(replicas, known[name], open_in.get(known[name].producer_id, {}), now, answer)
     for producer in sorted(set(open_in) - set(by_producer)):
         yield _orphan_row(replicas, producer, open_in[producer], answer)
 
@@ -298,7 +298,7 @@ def _open_transactions(replicas: Replicas) -> dict[int, dict[tuple[str, int], in
 
 
 def _transaction_row(
-    transaction: Transaction, open_in: dict[tuple[str, int], int], now: int, answer: Answer | None
+    replicas: Replicas, transaction: Transaction, open_in: dict[tuple[str, int], int], now: int, answer: Answer | None
 ) -> dict[str, Any]:
     """Return the row of a transactional id. It hangs where it is open beyond its time, or in a partition it does not
     name.
@@ -307,7 +307,7 @@ def _transaction_row(
     late = transaction.is_open and now > transaction.start_timestamp + transaction.timeout_ms
     if unnamed or late:
         who = f"transactional id {transaction.transactional_id}"
-        _say_how_to_abort(who, transaction.producer_id, open_in, answer)
+        _say_how_to_abort(replicas, who, transaction.producer_id, open_in, answer)
     return {
         "transactional_id": transaction.transactional_id,
         "producer_id": transaction.producer_id,
@@ -331,7 +331,8 @@ def _orphan_row(
     here = len(replicas.of(TRANSACTION_STATE))
     hangs = bool(here) and here >= replicas.partition_count(TRANSACTION_STATE)
     if hangs:
-        _say_how_to_abort(f"producer {producer}, of which no transactional id is known,", producer, open_in, answer)
+        who = f"producer {producer}, of which no transactional id is known,"
+        _say_how_to_abort(replicas, who, producer, open_in, answer)
     (topic, number), _ = next(iter(open_in.items()))
     log = replicas.find(topic, number)
     state = log.replayed.producers.producers.get(producer) if log else None
@@ -348,7 +349,9 @@ def _orphan_row(
     }
 
 
-def _say_how_to_abort(who: str, producer: int, open_in: dict[tuple[str, int], int], answer: Answer | None) -> None:
+def _say_how_to_abort(
+    replicas: Replicas, who: str, producer: int, open_in: dict[tuple[str, int], int], answer: Answer | None
+) -> None:
     if answer is None:
         return  # it was so, and may not be any more
     for (topic, number), first in sorted(open_in.items()):
@@ -359,7 +362,7 @@ def _say_how_to_abort(who: str, producer: int, open_in: dict[tuple[str, int], in
         )
     if open_in:
         wanted = [w for t, n in sorted(open_in) for w in ("--abort-transaction", f"{t}-{n}:{producer}")]
-        answer.remark(f"where no broker can do it, in the files: {typed('repair', 'PATH', *wanted)}")
+        answer.remark(f"where no broker can do it, in the files: {typed('repair', replicas.place.root, *wanted)}")
 
 
 # --- lag --------------------------------------------------------------------------------------------------
@@ -416,6 +419,11 @@ def cluster_lag(names: Sequence[str], brokers: Sequence[Replicas], asked: questi
     return _lag(asked, answer, every)
 
 
+def _empty_by(time: int | None) -> str:
+    """Return how an internal topic is called in which nothing was found, at all or by a time."""
+    return "it is empty" if time is None else "nothing was in it by then"
+
+
 def _lacking(replicas: ClusterReplicas, rows: Sequence[Row]) -> Iterator[str]:
     """Say what of a cluster is on none of the stores, or cannot be read there."""
     for name, why in replicas.unread.items():
@@ -443,7 +451,7 @@ def _lag(asked: questions.Lag, answer: Answer, every_row: Callable[[], list[dict
         unmet = groups.unmet({row["group"] for row in shown}) + topics.unmet({row["topic"] for row in shown})
         answer.is_no = not shown or bool(unmet) or any(row["anomaly"] not in {None, _PENDING} for row in shown)
         if not shown or unmet:
-            answer.remarks += _no_offset(every, groups, topics)
+            answer.remarks += _no_offset(every, groups, topics, _empty_by(asked.time))
 
     answer.rows = rows()
     return answer
@@ -516,10 +524,10 @@ def _anomaly(replicas: Replicas, topic: str, log: PartitionLog | None, offset: i
     return "before-start" if offset < log.replayed.log_start_offset else None
 
 
-def _no_offset(rows: list[dict[str, Any]], group: Names, topic: Names) -> list[str]:
+def _no_offset(rows: list[dict[str, Any]], group: Names, topic: Names, empty: str) -> list[str]:
     """Say which names no committed offset has, else why there is none."""
     if not rows:
-        return ["no offset is committed: no partition of __consumer_offsets is here, or it holds none"]
+        return [f"no offset is committed: no partition of {CONSUMER_OFFSETS} is here, or {empty}"]
     said = []
     for word, wanted in (("group", group), ("topic", topic)):
         names = sorted({row[word] for row in rows})
