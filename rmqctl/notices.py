@@ -228,12 +228,12 @@ def _about(alike: Alike, destroyed: Sequence[Row] = ()) -> str:
         return about_one(row)
     if not alike.topics:
         return _about_files(alike, places)
-    if len(alike.queues) == 1:
+    if alike.topics.total() == alike.count and len(alike.topics) == 1:  # each is about it
+        if len(alike.queues) > 1:
+            return f"{row['topic']}, {places}"
         offsets = [one[key] for one in alike.first for key in ("queue_offset", "base_offset") if key in one]
         after = f", from offset {min(offsets):,} on" if offsets else ""
         return f"{queue_of(row)}, {places}{after}"
-    if alike.topics.total() == alike.count and len(alike.topics) == 1:
-        return f"{row['topic']}, {places}"
     named = [f"{topic} {count:,}" for topic, count in alike.topics.most_common(_TOPICS)]
     others = len(alike.topics) - len(named)
     return f"{places}: {', '.join(named)}" + (f", and {number_of(others, 'more topic')}" if others else "")

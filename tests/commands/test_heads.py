@@ -74,6 +74,14 @@ def test_heads(name: str, change: Callable[[Path], object], head: str, rmqctl: R
     assert head in [line for line in lines if line.startswith(("error", "warning", "note"))]
 
 
+def test_files_of_a_partition_and_of_none_are_not_all_of_that_partition(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    for place in (root / "A", root / "txn-a-0" / "B"):  # the first one found is of no topic
+        place.write_bytes(b"")
+    done = rmqctl("verify", root, "--level", "quick")
+    assert "note  directory.foreign-file  2 places: txn-a 1" in done.stdout.splitlines()
+
+
 def test_what_repair_has_no_step_for_is_explained(rmqctl: Rmqctl, tmp_path: Path) -> None:
     root = golden.unpack("4.3.1-clean", tmp_path)
     shutil.move(root / "__cluster_metadata-0", tmp_path / "kept")
