@@ -128,7 +128,7 @@ class Continuity:
         findings = []
         steps, offsets = messages_in(block), block["queue_offset"]
         for row in rows.tolist():
-            offset, expected, physical = int(offsets[row]), int(self._expected[number]), int(block.physical[row])
+            offset, expected, physical = int(offsets[row]), int(self._expected[number]), block.physical_of(row)
             other = -1
             if expected not in (-1, offset) and offset != self._other[number]:
                 other = min(expected + int(steps[row]), _LARGEST)
@@ -153,7 +153,7 @@ class Continuity:
             return
         for number, row in zip(queues.tolist(), rows.tolist(), strict=True):
             if number not in self._first:
-                place = (block.file, int(block.position[row]), int(block.physical[row]))
+                place = (block.file, int(block.position[row]), block.physical_of(row))
                 self._first[number] = int(block["queue_offset"][row]), place
 
 
@@ -185,7 +185,7 @@ def _any_between(damaged: list[tuple[int, int]], begin: int, end: int) -> bool:
 
 def _break(block: Block, row: int, expected: int, found: int) -> Finding:
     offset = int(block.position[row] + head_offsets("queue_offset")[block.variant[row]])
-    place = block.file, offset, int(block.physical[row])
+    place = block.file, offset, block.physical_of(row)
     return break_finding(block.topic(row), int(block["queue_id"][row]), place, expected, found)
 
 

@@ -68,7 +68,7 @@ def records_from(files: list[StoreFile], begin: int, end: int, *, crashed: bool)
             continue
         for part in walk_file(context, state):
             for row in range(len(part.block)):
-                physical = int(part.block.physical[row])
+                physical = part.block.physical_of(row)
                 if physical >= end:
                     return
                 if physical >= begin:

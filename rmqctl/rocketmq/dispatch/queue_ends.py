@@ -95,7 +95,7 @@ def _own_units(found: LogBlock, ids: TextIds) -> Iterator[_Unit]:
     counts = messages_in(block)
     for row in np.flatnonzero(~np.isin(block["sys_flag"] & TRANSACTION, UNQUEUED)).tolist():
         key = ids.texts[topics[row]].decode("utf-8", "replace"), int(block["queue_id"][row])
-        offset, physical = int(block["queue_offset"][row]), int(block.physical[row])
+        offset, physical = int(block["queue_offset"][row]), block.physical_of(row)
         yield _Unit(key, offset, int(counts[row]), physical, int(block.total_size[row]))
 
 
@@ -112,7 +112,7 @@ def _extra_units(found: LogBlock, store: StoreFiles) -> Iterator[_Unit]:
         for topic, text in zip(topics, texts, strict=True):
             if text.isdigit() and "/" not in topic and _has_queue(store, topic):
                 queue = 0 if topic.startswith(LIGHT) else int(block["queue_id"][row])
-                yield _Unit((topic, queue), int(text), 1, int(block.physical[row]), int(block.total_size[row]))
+                yield _Unit((topic, queue), int(text), 1, block.physical_of(row), int(block.total_size[row]))
 
 
 def _has_queue(store: StoreFiles, topic: str) -> bool:

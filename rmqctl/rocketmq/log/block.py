@@ -234,10 +234,17 @@ class Block:
         """One record decoded by the schema's plan; body, topic and properties as bytes."""
         return decode_record(self.raw(index))[0]
 
+    def physical_of(self, index: int) -> int:
+        """Return what :attr:`physical` has of one record, in a time that does not depend on how many there are."""
+        return int(self.at[index]) + self.base + self.start
+
+    def body_of(self, index: int) -> int:
+        """Return what :attr:`body_at` has of one record, in such a time."""
+        return int(self.at[index]) + int(head_sizes()[int(self.variant[index])])
+
     def topic(self, index: int) -> bytes:
         """Return the topic of one record, as stored."""
-        variant = int(self.variant[index])
-        at = int(self.at[index]) + int(head_sizes()[variant]) + int(self.body_size[index]) + 1 + (variant >> 2)
+        at = self.body_of(index) + int(self.body_size[index]) + 1 + (int(self.variant[index]) >> 2)
         return self.data[at : at + int(self.topic_size[index])].tobytes()
 
     def take(self, keep: npt.NDArray[Any] | slice) -> Block:

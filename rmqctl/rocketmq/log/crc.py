@@ -95,7 +95,7 @@ def reserved_findings(block: Block, texts: Texts) -> list[Finding]:
                     SIZE,
                     message,
                     Severity.WARNING,
-                    physical_offset=int(block.physical[row]),
+                    physical_offset=block.physical_of(row),
                     topic=topic,
                 )
             )
@@ -125,7 +125,7 @@ def _finding(kind: FindingKind, block: Block, row: int, stored: int, computed: i
         at,
         SIZE,
         f"the record's own CRC is stored as {stored}, computed {computed}",
-        physical_offset=int(block.physical[row]),
+        physical_offset=block.physical_of(row),
         topic=block.topic(row).decode("utf-8", "replace"),
     )
 

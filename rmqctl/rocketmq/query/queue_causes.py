@@ -175,7 +175,7 @@ def _records(view: QueueView) -> Iterator[tuple[int, int]]:
             block = found.block if rows is None else found.block.take(rows)
             for row, flags in enumerate(block["sys_flag"].tolist()):
                 if flags & TRANSACTION not in UNQUEUED:
-                    yield int(block.physical[row]), int(block["queue_offset"][row])
+                    yield block.physical_of(row), int(block["queue_offset"][row])
 
 
 def _times(view: QueueView) -> tuple[int | None, int | None]:

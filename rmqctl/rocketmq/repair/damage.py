@@ -251,7 +251,7 @@ class HoleFinder:
             key = int(found.topics(self._ids)[row]), int(found.block["queue_id"][row])
             offset = int(found.block["queue_offset"][row])
             if offset or key not in self._runs:
-                self._unqueued.append(_claim(self._name(key), offset, int(found.block.physical[row])))
+                self._unqueued.append(_claim(self._name(key), offset, found.block.physical_of(row)))
 
     def _name(self, key: tuple[int, int]) -> Key:
         return self._ids.texts[key[0]].decode("utf-8", "surrogateescape"), signed(key[1] & 0xFFFFFFFF)
@@ -445,7 +445,7 @@ class DamageWitness:
         stated, found = block["physical_offset"], self._found.misplaced
         by_place = {f.physical_offset: f for f in findings if f.kind is LOG_PHYSICAL_OFFSET}
         for row in np.flatnonzero(stated != block.physical).tolist():
-            begin = int(block.physical[row])
+            begin = block.physical_of(row)
             end = begin + int(block.total_size[row])
             if found and found[-1].end == begin:
                 found[-1].end = end

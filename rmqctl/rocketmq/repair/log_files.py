@@ -368,7 +368,7 @@ def _records(file: StoreFile, begin: int, end: int) -> Iterator[tuple[int, int, 
     try:
         for block in scan(source, Extent(file.name, file.base, begin - file.base, end - file.base)):
             for row in np.flatnonzero(block["physical_offset"] == block.physical).tolist():
-                yield int(block.physical[row]), int(block.total_size[row]), place_of(block.record(row))
+                yield block.physical_of(row), int(block.total_size[row]), place_of(block.record(row))
     finally:
         source.close()
 

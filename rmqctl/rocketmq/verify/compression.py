@@ -129,14 +129,14 @@ def _is_checked_half(block: Block, row: int) -> bool:
 
 
 def _body(block: Block, row: int) -> bytes:
-    at = int(block.body_at[row])
+    at = block.body_of(row)
     return block.data[at : at + int(block.body_size[row])].tobytes()
 
 
 def _finding(block: Block, row: int, message: str, severity: Severity | None = None) -> Finding:
-    at, size = int(block.body_at[row]) + block.start, int(block.body_size[row])
+    at, size = block.body_of(row) + block.start, int(block.body_size[row])
     topic = block.topic(row).decode("utf-8", "replace")
-    physical = int(block.physical[row])
+    physical = block.physical_of(row)
     return Finding(LOG_COMPRESSION, block.file, at, size, message, severity, physical_offset=physical, topic=topic)
 
 

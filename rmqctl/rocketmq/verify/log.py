@@ -204,7 +204,7 @@ def _record_finding(
 ) -> Finding:
     topic = block.topic(row).decode("utf-8", "replace")
     return Finding(
-        kind, block.file, offset, size, message, severity, physical_offset=int(block.physical[row]), topic=topic
+        kind, block.file, offset, size, message, severity, physical_offset=block.physical_of(row), topic=topic
     )
 
 
@@ -223,7 +223,7 @@ def _body_crc(block: Block) -> list[Finding]:
 
 def body_crc_finding(block: Block, row: int, stored: int, computed: int) -> Finding:
     """Return the finding for a body that does not match its CRC; offset and size are those of the body."""
-    at, size = int(block.body_at[row]) + block.start, int(block.body_size[row])
+    at, size = block.body_of(row) + block.start, int(block.body_size[row])
     found = _record_finding(LOG_BODY_CRC, block, row, at, size, f"stored {stored}, computed {computed}")
     return replace(found, queue_id=int(block["queue_id"][row]), queue_offset=int(block["queue_offset"][row]))
 

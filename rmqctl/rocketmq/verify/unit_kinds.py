@@ -258,7 +258,7 @@ class BatchMatch:
             base, count = inner_batch(properties, int(block["queue_offset"][row]))
             if base >= 0:
                 key = names[topics[row]].decode("utf-8", "replace"), int(block["queue_id"][row])
-                place, time = int(block.physical[row]), int(block["store_timestamp"][row])
+                place, time = block.physical_of(row), int(block["store_timestamp"][row])
                 batch = Batch(place, int(block.total_size[row]), int(codes[row]), time, base, count)
                 self._found.setdefault(key, []).append(batch)
 
