@@ -316,7 +316,7 @@ class Healer:
         if is_next:
             return low if follows else high, because
         if high is None:
-            breaks = stated is None or not low <= stated <= base + INT_MAX - delta
+            breaks = stated is None or not low <= stated <= base + INT_MAX - delta or (stated ^ low).bit_count() == 1
             proof = self._proof_of_end(low + delta, damage) if follows and is_blamed and breaks else ""
             return low if proof else None, f"the batch before it and {proof} leave room for nothing else"
         indexed = self._indexed(damage, delta) if precedes and not lacks else None
@@ -331,7 +331,10 @@ class Healer:
 
     def _proof_of_end(self, last: int, damage: Damage) -> str:
         """Return what beside the log proves that the last batch, if damaged, ends with an offset; empty for nothing."""
-        return "" if self.log is None else proof_of_end(self.log, self._segment(damage), damage.begin, last)
+        if self.log is None:
+            return ""
+        epoch = INT_MAX if damage.stated is None else damage.stated.epoch
+        return proof_of_end(self.log, self._segment(damage), damage.begin, last, epoch)
 
     def _segment(self, damage: Damage) -> Segment:
         file = self.survey.files[damage.segment]

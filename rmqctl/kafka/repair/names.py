@@ -301,7 +301,8 @@ class _Names:
         if claim.count > 1 or self.compacted or is_held(claim.name, batch.base_offset):
             return False
         segment = next((one for one in self.partition.segments if one.log is self._file(claim.number)), None)
-        return segment is not None and is_told(self.log, segment, following, batch.base_offset, batch.last_offset)
+        offsets = batch.base_offset, batch.last_offset
+        return segment is not None and is_told(self.log, segment, following, offsets, batch.epoch)
 
     def _is_superfluous(self, claim: _Claim, believed: Sequence[_Claim]) -> bool:
         """Whether a segment has nothing that could belong to the log: copies, and what others contradict.
@@ -340,8 +341,19 @@ class _Names:
         """Whether all of a segment belongs elsewhere, and its offset index or others say not in this log."""
         if not self.compacted and self._is_one_of_another(claim):
             return True
+        if self._is_a_bit_off(claim):
+            return False
         is_denied = claim.is_indexed is False or claim not in believed or self._is_of_another(claim)
         return self._is_outside(claim) and is_denied
+
+    def _is_a_bit_off(self, claim: _Claim) -> bool:
+        """Whether the only batch of a segment is a bit from its name, with which it ends where the log did."""
+        batch = self.survey.batch(int(claim.rows[0]))
+        segment = next((one for one in self.partition.segments if one.log is self._file(claim.number)), None)
+        changed = batch.base_offset ^ claim.name
+        if claim.count > 1 or batch.position or segment is None or changed.bit_count() != 1:
+            return False
+        return bool(proof_of_end(self.log, segment, 0, claim.name + claim.last - claim.first, batch.epoch))
 
     def _is_one_of_another(self, claim: _Claim) -> bool:
         """Whether another partition has a whole segment, under the name that it begins with and does not have here."""
@@ -414,7 +426,7 @@ def is_held(name: int, offset: int) -> bool:
     return name <= offset <= name + INT_MAX
 
 
-def is_told(log: PartitionLog, segment: Segment, following: int, first: int, last: int) -> bool:
+def is_told(log: PartitionLog, segment: Segment, following: int, offsets: tuple[int, int], epoch: int) -> bool:
     """Whether a whole batch, alone in its segment, is believed over the name, which cannot hold its offsets.
 
     It is not where its base offset is a bit from one that it ought to have, is larger than any that a log reaches, or
@@ -423,12 +435,14 @@ def is_told(log: PartitionLog, segment: Segment, following: int, first: int, las
     Args:
         segment: of the batch.
         following: the offset after the batches before it.
-        first, last: its offsets.
+        offsets: its first and its last.
+        epoch: its leader epoch.
     """
+    first, last = offsets
     if not 0 <= first < _MOST:
         return False
     for right in (segment.base, following):
-        if (first ^ right).bit_count() == 1 or proof_of_end(log, segment, 0, right + last - first):
+        if (first ^ right).bit_count() == 1 or proof_of_end(log, segment, 0, right + last - first, epoch):
             return False
     return True
 

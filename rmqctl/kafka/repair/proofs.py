@@ -50,7 +50,7 @@ from rmqctl.kafka.repair.survey import (
     may_go_on,
     segment_of,
 )
-from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.partition_state import PartitionLog, proof_of_end
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.repair.books import WholeRecord
 from rmqctl.repair.edits import Step
@@ -287,7 +287,18 @@ class Proofs:
         if not row and home.columns.value("position", 0) == 0:
             return offset == int(home.place(0)[0].rpartition("/")[2][:20])
         near = [number for number in (row, row + 1) if 0 < number < len(home)]
-        return any(follows[number - 1] for number in near) or home.is_thinned
+        if any(follows[number - 1] for number in near):
+            return True
+        return home.is_thinned and not (row == len(home) - 1 and self._is_past_end(record, old, home.place(row)))
+
+    def _is_past_end(self, record: WholeRecord, old: bytes, place: tuple[str, int, int]) -> bool:
+        """Whether a last batch lay after the end that all beside its log knows, and lies just before it afterwards."""
+        segment, partition = self._segment(place[0]), self.before.partition(record.queue)
+        if segment is None or partition is None or old[MAGIC_AT] < 2:
+            return False
+        log = PartitionLog(self.before.directory, partition, Checkpoints(self.before.directory))
+        epoch = _FRAME.unpack_from(old)[2]
+        return bool(proof_of_end(log, segment, place[1], record.offset + record.span - 1, epoch))
 
     def _is_told(self, record: WholeRecord, offset: int, place: tuple[str, int]) -> bool:
         """Whether a batch was alone in its segment, which cannot hold its offsets, and is believed over the name."""
@@ -302,7 +313,8 @@ class Proofs:
         log = PartitionLog(self.before.directory, partition, Checkpoints(self.before.directory))
         home, (before, _) = self.after.home(record.queue), self._around(record)
         following = home.columns.value("last_offset", before) + 1 if before is not None else 0
-        return is_told(log, segment, following, offset, offset + record.span - 1)
+        epoch = self.before.batches(place[0]).columns.value("partition_leader_epoch", 0)
+        return is_told(log, segment, following, (offset, offset + record.span - 1), epoch)
 
     def _is_denied(self, file: str, position: int) -> bool:
         """Whether the offset index of a segment is of other batches than it has beside one."""

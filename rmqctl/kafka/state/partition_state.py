@@ -297,17 +297,19 @@ def reached_offsets(log: PartitionLog) -> Iterator[tuple[int, str]]:
         yield file.base, file.name.rpartition("/")[2]
 
 
-def proof_of_end(log: PartitionLog, segment: Segment, position: int, last: int) -> str:
+def proof_of_end(log: PartitionLog, segment: Segment, position: int, last: int, epoch: int) -> str:
     """Return what beside a log proves that its last batch ends with an offset, empty where nothing does.
 
-    The entry of the offset index at its place holds the last offset of all the batches that were appended with it, and
-    after an orderly stop the recovery point is the end of the log: the batch may end before either, but not after it.
-    So they prove the least offset that the batch before it leaves, and no other. Whatever knows a later one is against.
+    The entry of the offset index at its place holds the last offset of all the batches that were appended with it,
+    after an orderly stop the recovery point is the end of the log, and where a later leader epoch begins was the end,
+    too: the batch may end before each of them, but not after it. So they prove the least offset that the batch before
+    it leaves, and no other. Whatever knows a later one is against.
 
     Args:
         segment: of the batch.
         position: bytes into the file of its segment.
         last: offset with which it ends if it follows the batch before it.
+        epoch: its leader epoch.
     """
     if not log.partition.is_plain:
         return ""  # the checkpoints are of the directory with the plain name
@@ -316,6 +318,9 @@ def proof_of_end(log: PartitionLog, segment: Segment, position: int, last: int) 
         known.append(offset - 1)
         if log.directory.is_clean and name == FileKind.RECOVERY_POINTS:
             most[name] = offset - 1
+    later = [begin.start_offset for begin in log.leader_epochs.entries if begin.epoch > epoch]
+    if later and not log.leader_epochs.problems:
+        most[FileKind.LEADER_EPOCHS] = min(later) - 1
     if segment.offset_index is not None:
         with closing(segment.offset_index.open()) as source:
             index = read_offset_index(source)

@@ -231,6 +231,8 @@ class LogCheck:
 
     def _moved(self, log: PartitionLog, rows: _Rows) -> Iterator[Finding]:
         """Blame the last batch of the log if what lies beside the log knows the offsets before it for its own."""
+        if self.compacted:
+            yield from self._past_end(log, rows)
         if self.compacted or len(rows) < 2 or not self._holes:
             return
         found, last = int(rows.base[-1]), int(rows.last[-1])
@@ -246,12 +248,31 @@ class LogCheck:
         segment = next((facts.segment for facts in self.segments if facts.segment.log is rows.files[-1]), None)
         proof = f"the name of its segment, a bit from {found}" if is_begin and last >= found else ""
         if touches and segment is not None and not self._holes and last >= found and rows.epoch[-1] >= 0:
-            proof = proof_of_end(log, segment, place[1], right)
+            proof = proof_of_end(log, segment, place[1], right, int(rows.epoch[-1]))
         if not proof:
             self._holes.append(replace(hole, message=f"{hole.message}, the last batch: {_LAST_HOLE}"))
             return
         message = f"the last batch has offsets {found} to {last} instead of {low} to {right}: known from {proof}"
         yield self._blame(BATCH_OFFSET_ORDER, rows, len(rows) - 1, message)
+
+    def _past_end(self, log: PartitionLog, rows: _Rows) -> Iterator[Finding]:
+        """Blame the last batch of a compacted log if a bit takes it after the end that all beside the log knows.
+
+        Nothing is compacted in the segment that is written to, but a follower may have fetched a compacted log: a hole
+        before the last batch alone says nothing.
+        """
+        if len(rows) < 2 or rows.epoch[-1] < 0 or rows.is_outside(-1):
+            return
+        file, position, found, last = rows.files[-1], int(rows.position[-1]), int(rows.base[-1]), int(rows.last[-1])
+        end = int(rows.position[-2] + rows.size[-2]) if rows.files[-2] is file else 0
+        low = max(int(rows.last[-2]) + 1, file.base)
+        right = low + last - found
+        segment = next((facts.segment for facts in self.segments if facts.segment.log is file), None)
+        if position != end or not low < found <= last or (found ^ low).bit_count() != 1 or segment is None:
+            return
+        if proof := proof_of_end(log, segment, position, right, int(rows.epoch[-1])):
+            message = f"the last batch has offsets {found} to {last} instead of {low} to {right}: known from {proof}"
+            yield self._blame(BATCH_OFFSET_ORDER, rows, len(rows) - 1, message)
 
     def _lost_start(self) -> Iterator[Finding]:
         """Segments before the first batch of which an empty log or an index is left; compaction alone leaves such."""

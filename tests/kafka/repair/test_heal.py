@@ -26,9 +26,10 @@ from rmqctl.kafka.repair.sides import batches_in
 from rmqctl.kafka.repair.survey import LOG_KINDS, Batch, Survey
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.release import Release
+from rmqctl.repair.edited_file import Overlay
 from rmqctl.repair.edits import Overwrite, SetTimes
 from tests.kafka.batches import TIME, batch, record
-from tests.kafka.repair.attacked import outermost
+from tests.kafka.repair.attacked import Verdict, judge_root, outermost
 from tests.kafka.repair.judged import opened
 from tests.kafka.repair.test_bridge import PRODUCER
 from tests.kafka.repair.test_markers import alone
@@ -328,6 +329,10 @@ CLEANED: dict[str, bytes] = {FileKind.CLEANER_OFFSETS: b"0\n1\nt 0 9\n"}
     [
         pytest.param(9 | 1 << 35, 9, 10, id="the log end leaves only one"),
         pytest.param(3, 9, 10, id="lower than the one before, and the log end leaves only one"),
+        pytest.param(9 | 1 << 5, 9, 10, id="after the log end, which leaves only one"),
+        pytest.param(9 | 1 << 5, 9 | 1 << 5, None, id="nothing says where the log ended"),
+        pytest.param(9 | 1 << 5, 9 | 1 << 5, 11, id="a log end that another batch had"),
+        pytest.param(9 | 3 << 5, 9 | 3 << 5, 10, id="two bits after the log end"),
         pytest.param(11 | 1 << 35, None, 12, id="compaction may have left any of three"),
         pytest.param(13 | 1 << 35, None, None, id="nothing says which"),
         pytest.param(11 ^ (1 << 35 | 1 << 2), None, None, id="two bits"),
@@ -490,6 +495,31 @@ def test_a_bit_in_a_base_offset_of_a_compacted_log_costs_no_batch(name: str, bit
             left += after == damaged and bool(found.left)
             path.write_bytes(data)
     assert healed > left
+
+
+@pytest.mark.parametrize("name", ["4.3.1-clean", "4.3.1-crash"])
+@pytest.mark.parametrize(
+    ("topic", "bit"),
+    [("compacted-0", 8), ("compacted-0", 30), ("compacted-0", 0), ("compacted-1", 5), ("__share_group_state-1", 2)],
+)
+def test_a_bit_that_takes_the_last_batch_after_the_end_of_a_compacted_log_goes_back(
+    name: str, topic: str, bit: int, tmp_path: Path
+) -> None:
+    """A recovery point, or where the next leader epoch began, knows the end; bit 0 takes it before its segment."""
+    root = golden.unpack(name, tmp_path)
+    path = max(file for file in (root / topic).glob("*.log") if file.stat().st_size)
+    right = path.read_bytes()
+    at = list(outermost(right))[-1][0]
+    data = bytearray(right)
+    data[at + 7 - bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    wrong = [f.file for f in Verification(opened(root)).findings() if f.kind.id.startswith("batch.")]
+    assert wrong == [f"{topic}/{path.name}"]
+    verdict = judge_root(Verdict(0, [str(bit)]), root, name, tmp_path)
+    assert (verdict.lost, verdict.invented, verdict.outcomes, verdict.errors) == ([], [], [], [])
+    assert verdict.repair is not None
+    with closing(Overlay(LocalTree(str(root)), verdict.repair.plan.edits).open(f"{topic}/{path.name}")) as made:
+        assert made.read_at(0, made.size()) == right
 
 
 @pytest.mark.parametrize("end", [1015 + 9, 1015 + 17, 1015 + 8])
