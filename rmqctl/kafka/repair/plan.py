@@ -53,6 +53,7 @@ from rmqctl.kafka.repair.log import LogMender, Source, carried_on, ended_again, 
 from rmqctl.kafka.repair.names import exchange_steps, segment_name_steps
 from rmqctl.kafka.repair.order import order_steps
 from rmqctl.kafka.repair.overlaid import Laid, changed_by, cuts_of, edits_of, overlaid
+from rmqctl.kafka.repair.stretches import stretch_steps
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
 from rmqctl.kafka.repair.transactions import (
     Endings,
@@ -236,6 +237,8 @@ class _Planner(Planner[LogDirectory]):
             if not self.take(self._without_snapshot()):
                 break
         findings = self.findings("verify without the snapshot")
+        if self.take(stretch_steps(self.store, findings)):
+            findings = self.findings("verify with the stretches exchanged")
         if self.take(exchange_steps(self.store, findings, self._file)):
             findings = self.findings("verify with the logs exchanged")
         self.take(segment_name_steps(self.store, findings, self._file, self.replicas.image))

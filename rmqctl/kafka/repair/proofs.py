@@ -41,6 +41,7 @@ from rmqctl.kafka.repair.columns import Columns
 from rmqctl.kafka.repair.heal import messages_near, stored_epochs
 from rmqctl.kafka.repair.names import are_exchanged, batches_of, is_held, is_told
 from rmqctl.kafka.repair.sides import Home, Side, identity_of, is_log
+from rmqctl.kafka.repair.stretches import EXCHANGED
 from rmqctl.kafka.repair.survey import (
     LEAST_BESIDE,
     a_bit_off,
@@ -95,14 +96,16 @@ class Proofs:
         place = origin or record.file
         if self._is_returned(origin, record.file) and self.before.bytes_at(origin, record.position, len(data)) == data:
             return f"the offset index beside {record.file} leads to it"
-        return self._of_replica(record, data) or self._written_again(record, data) or self._healed(record, data, place)
+        found = self._of_replica(record, data) or self._written_again(record, data) or self._healed(record, data, place)
+        return found or self._joined(record, data)
 
     def is_fact(self, record: WholeRecord, origin: str) -> bool:
         """Whether a batch of after was in the partition before, anywhere, or is healed."""
         data = self.after.bytes_at(record.file, record.position, record.size)
         if self.was_there(record) or self._came_back(record, data):
             return True
-        return bool(self._of_replica(record, data) or self._healed(record, data, origin or record.file))
+        healed = self._of_replica(record, data) or self._healed(record, data, origin or record.file)
+        return bool(healed or self._joined(record, data))
 
     def _came_back(self, record: WholeRecord, data: bytes) -> bool:
         """Whether a batch of after came with its log from the partition that had it instead of its own."""
@@ -183,6 +186,30 @@ class Proofs:
         frame = message_set.CRC_FROM if data[MAGIC_AT] < 2 else CRC_AT
         is_there = any(copy is not None and copy[1][:frame] == data[:frame] for copy in copies)
         return "a replica has it, but for a burst" if is_there else ""
+
+    def _joined(self, record: WholeRecord, data: bytes) -> str:
+        """Whether a batch has the bytes of its place, but for some that lay in a log with which they were exchanged."""
+        own = self.before.bytes_at(record.file, record.position, len(data))
+        begin, end = _alike(own, data), len(data) - _alike(own[::-1], data[::-1])
+        for other in self._exchanged_with(record.file):
+            if begin < end and any(True for _ in _found(self.before, other, data[begin:end])):
+                return f"its CRC matches with the bytes that {other} had"
+        return ""
+
+    def _exchanged_with(self, file: str) -> Iterator[str]:
+        """Yield the logs that have bytes of a file afterwards, as it has theirs; it may be the file itself."""
+        for step in self.steps:
+            files = dict.fromkeys(edit.file for edit in step.edits)
+            if step.what.startswith(EXCHANGED) and file in files:
+                yield from [other for other in files if other != file] or [file]
+
+    def _sent_back(self, record: WholeRecord) -> str:
+        """Whether a batch lies in the log with which its bytes were exchanged."""
+        for other in self._exchanged_with(record.file):
+            data = self.before.bytes_at(record.file, record.position, record.size)
+            if any(True for _ in _found(self.after, other, data)):
+                return f"{other} has it"
+        return ""
 
     def _logs_of(self, directory: str) -> Iterator[str]:
         """Yield the files of a partition that held batches, left over ones too."""
@@ -503,7 +530,8 @@ class Proofs:
         """Why nothing is lost with a batch that is gone; "" where something may be."""
         if record.is_placeholder:
             return "it stands for nothing"
-        reason = self._gone_already(record) or self._returned(record) or self._mended(record)
+        reason = self._gone_already(record) or self._returned(record) or self._sent_back(record)
+        reason = reason or self._mended(record)
         return reason or self._replaced(record) or self._kept_elsewhere(record)
 
     def may_be_its_own(self, record: WholeRecord) -> bool:

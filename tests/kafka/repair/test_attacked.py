@@ -57,6 +57,7 @@ def test_no_repair_loses_or_makes_up_a_whole_batch(seed: int, tmp_path: Path) ->
         971_215,
         971_262,
         971_362,
+        985_156,
     ],
 )
 def test_bytes_of_another_log_leave_no_error(seed: int, tmp_path: Path) -> None:
