@@ -178,7 +178,8 @@ class Healer:
     def _is_own(self, raw: bytes, healed: bytes, damage: Damage) -> bool:
         """Whether a whole batch is one of this log whose frame was damaged, and not one that belongs elsewhere.
 
-        One bit is damage, unless another partition has the very batch. With more, the length between base offset and
+        One bit is damage, unless another partition has the very batch, or misses its offsets while destroyed bytes part
+        it from those around it. With more, the length between base offset and
         epoch speaks against damage to both, so do batches beside it that go on with its offsets, and a partition that
         has it, or misses just its offsets.
         """
@@ -188,7 +189,8 @@ class Healer:
             return True
         others = [] if self.log is None else self.log.directory.partitions
         if (was ^ right).bit_count() == 1:
-            return not any(self._is_of(other, stated, raw, misses=False) for other in others)
+            is_alone = self._is_alone(damage)
+            return not any(self._is_of(other, stated, raw, misses=is_alone) for other in others)
         if epoch != fixed:
             return False
         for other in self.survey.damages:
@@ -198,6 +200,15 @@ class Healer:
                 if follows or precedes:
                     return False
         return not any(self._is_of(other, stated, raw) for other in others)
+
+    def _is_alone(self, damage: Damage) -> bool:
+        """Whether bytes that are no sound batch lie on both sides of a whole one."""
+        before, after = self.survey.around(damage.segment, damage.begin)
+        is_first = before is None or before.segment != damage.segment
+        is_last = after is None or after.segment != damage.segment
+        if is_first or is_last or before is None or after is None:
+            return False
+        return before.end < damage.begin and damage.end < after.position
 
     def _is_of(self, other: Partition, stated: Batch, raw: bytes, *, misses: bool = True) -> bool:
         """Whether another partition has a batch, or misses its offsets between others."""
@@ -261,7 +272,8 @@ class Healer:
         before, after = self.survey.around(damage.segment, damage.begin)
         stated, base = damage.stated, self.survey.files[damage.segment].base
         others = [] if self.log is None else self.log.directory.partitions
-        if stated is None or any(self._is_of(other, stated, raw, misses=False) for other in others):
+        is_alone = self._is_alone(damage)
+        if stated is None or any(self._is_of(other, stated, raw, misses=is_alone) for other in others):
             return None
         low = max(base, before.last_offset + 1) if before is not None else base
         was = int.from_bytes(raw[:LENGTH_AT], "big", signed=True)

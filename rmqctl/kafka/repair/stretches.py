@@ -21,13 +21,12 @@ from formats.kafka.record_batch import CRC_AT, CRC_FROM, FRAME_HEAD, HEADER_SIZE
 from rmqctl.files.tree import local_path
 from rmqctl.findings import Finding
 from rmqctl.kafka.directory.directory import LogDirectory, LogFile
-from rmqctl.kafka.findings.log import BATCH_CRC, BATCH_CUT, BATCH_LENGTH, BATCH_SIZE, BATCH_TORN_TAIL
 from rmqctl.kafka.log.scan import Extent, whole_in
+from rmqctl.kafka.repair.survey import LOG_KINDS
 from rmqctl.repair.edits import Edit, SetTimes, Step, changes
 
 EXCHANGED = "exchange the bytes "
 """How a step begins that puts a stretch of each of two logs into the other."""
-_KINDS = frozenset({BATCH_CRC, BATCH_CUT, BATCH_LENGTH, BATCH_SIZE, BATCH_TORN_TAIL})
 _MOST, _MOST_FILES, _MOST_SHIFTS = 32 << 20, 16, 64
 """Bytes of a log, logs with damage, and distances that are tried for two of them."""
 _SECTOR, _NEAR = 512, 4096
@@ -75,7 +74,7 @@ class _Log:
 
 def stretch_steps(directory: LogDirectory, findings: Sequence[Finding]) -> Iterator[Step]:
     """Yield a step for each two logs, or two places of one, that have a stretch of each other."""
-    kinds = {finding.file: finding.kind.id for finding in findings if finding.kind in _KINDS}
+    kinds = {finding.file: finding.kind.id for finding in findings if finding.kind in LOG_KINDS}
     files = [log for partition in directory.partitions for log in partition.logs if log.name in kinds]
     if len(files) > _MOST_FILES:
         return

@@ -51,3 +51,14 @@ def test_a_whole_message_shorter_than_the_header_of_a_batch_gets_a_plan(tmp_path
     verdict = judge(700_002, tmp_path)
     assert verdict.is_good
     assert verdict.errors == []
+
+
+def test_a_message_of_another_partition_between_destroyed_bytes_gets_no_offset_of_this_one(tmp_path: Path) -> None:
+    """It is a bit from an offset that is free, but its own log misses just the one that it has."""
+    root = golden.unpack("2.8.2-clean", tmp_path)
+    own, over = (root / topic / f"{0:020d}.log" for topic in ("v1-none-1", "v0-none-1"))
+    data, other = own.read_bytes(), over.read_bytes()
+    own.write_bytes(data[:71] + bytes(128) + data[199:])
+    over.write_bytes(other[:316] + data[71:199] + other[444:])
+    verdict = judge_root(Verdict(0, ["misdirected"]), root, "2.8.2-clean", tmp_path)
+    assert (verdict.lost, verdict.invented, verdict.errors) == ([], [], [])
