@@ -29,6 +29,8 @@ EXCHANGED = "exchange the bytes "
 """How a step begins that puts a stretch of each of two logs into the other."""
 _MOST, _MOST_FILES, _MOST_SHIFTS = 32 << 20, 16, 64
 """Bytes of a log, logs with damage, and distances that are tried for two of them."""
+_MOST_RUNS = 2
+"""Runs after one that may be of the other log, too: where that is compacted, its offsets do not follow each other."""
 _SECTOR, _NEAR = 512, 4096
 """What disks write at once; bytes in which a stretch that no sector bounds is looked for."""
 _MODERN = 2
@@ -58,12 +60,14 @@ class _Log:
         """Return where the last run ends that does so up to a byte."""
         return max((run.end for run in self.runs if run.end <= at), default=0)
 
-    def following(self, at: int) -> int:
-        """Return where the first run begins from a byte on, else the end of the file."""
-        return min((run.begin for run in self.runs if run.begin >= at), default=len(self.data))
+    def following(self, at: int, skipped: int = 0) -> int:
+        """Return where the first run begins from a byte on, or one after it, else the end of the file."""
+        begins = [run.begin for run in self.runs if run.begin >= at][skipped : skipped + 1]
+        return begins[0] if begins else len(self.data)
 
     def ends(self) -> Iterator[tuple[int, int]]:
         """Yield where a run, or the damaged batch after it, says that it ends, and the offset that follows."""
+        yield 0, self.file.base
         for run in self.runs:
             yield run.end, run.last + 1
         for at in {0, *(run.end for run in self.runs)}:
@@ -118,7 +122,7 @@ def _exchanged(one: _Log, other: _Log) -> tuple[int, int, int] | None:
     """Return which stretch of a log is of another one that has its bytes: begin, end, how much later it lies here."""
     for run, shift in _shifts(one, other):
         for begin in _begins(one, other, run, shift):
-            high = min(one.following(run.end), len(other.data) + shift)
+            high = min(one.following(run.end, _MOST_RUNS), len(other.data) + shift)
             for end in _near(run.end, high, shift, other):
                 if one is other and abs(shift) < end - begin:
                     continue
@@ -131,11 +135,11 @@ def _exchanged(one: _Log, other: _Log) -> tuple[int, int, int] | None:
 
 def _shifts(one: _Log, other: _Log) -> list[tuple[_Run, int]]:
     """Return runs of a log that may be of another, each with how much later it lies than it would there."""
-    found, begins = list[tuple[_Run, int]](), {run.begin for run in other.runs}
-    ends = {run.end for run in other.runs}
+    found, begins = list[tuple[_Run, int]](), {(run.begin, run.first) for run in other.runs}
     for run in one.runs:
-        shifts = [run.begin - at for at, offset in other.ends() if offset == run.first and at not in begins]
-        shifts += [run.end - o.begin for o in other.runs if o.first == run.last + 1 and o.begin not in ends]
+        places = [at for at, offset in other.ends() if offset == run.first and (at, offset) not in begins]
+        shifts = [run.begin - at for at in places]
+        shifts += [run.end - o.begin for o in other.runs if o.first == run.last + 1]
         found += [(run, shift) for shift in dict.fromkeys(shifts) if run.end - shift <= len(other.data)]
     return found[:_MOST_SHIFTS]
 
@@ -172,9 +176,16 @@ def _joined(one: _Log, other: _Log, begin: int, end: int, shift: int) -> int | N
     data += one.data[end:beyond]
     while at < limit or start + at < beyond:
         found = _header(data[at : at + HEADER_SIZE])
-        if found is None or at + found[0] > len(data) or found[1] <= last or not _is_whole(data[at : at + found[0]]):
+        batch = b"" if found is None else data[at : at + found[0]]
+        if found is None or len(batch) < found[0] or found[1] <= last or not _is_whole(batch):
             return None
-        joined += at < begin - start < at + found[0] or at < limit < at + found[0]
+        frame = at + (CRC_AT if batch[MAGIC_AT] == _MODERN else message_set.CRC_AT)
+        if found[1] > last + 1 and any(at < place < frame for place in (begin - start, limit)):
+            return None  # no CRC covers where in it the stretch begins or ends
+        places = (one.data, start + frame), (other.data, start + frame - shift)
+        joined += all(
+            there[max(place, 0) : place + len(batch) + at - frame] != batch[frame - at :] for there, place in places
+        )
         at, last = at + found[0], found[2]
     first = min((run.first for run in one.runs if run.begin == beyond), default=last + 1)
     return joined if first > last else None

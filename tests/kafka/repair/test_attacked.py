@@ -58,6 +58,9 @@ def test_no_repair_loses_or_makes_up_a_whole_batch(seed: int, tmp_path: Path) ->
         971_262,
         971_362,
         985_156,
+        990_315,
+        990_428,
+        990_439,
     ],
 )
 def test_bytes_of_another_log_leave_no_error(seed: int, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def _write(root: Path, place: Place, data: bytes) -> None:
         pytest.param("4.3.1-clean", ("recomp-0", 0, 1024), ("append_time-0", 41, 416), 512, id="two partitions"),
         pytest.param("4.3.1-clean", ("z-lz4-1", 54, 1950), ("z-lz4-1", 54, 583), 539, id="one file"),
         pytest.param("2.8.2-clean", ("v1-none-0", 0, 1024), ("v0-none-1", 0, 700), 512, id="messages of magic 0 and 1"),
+        pytest.param("3.9.2-clean", ("txn-a-0", 103, 0), ("txn-b-0", 94, 0), 512, id="where their segments begin"),
         pytest.param("3.9.2-crash", ("plain-none-0", 0, 1000), ("txn-a-0", 103, 700), 900, id="no sector bounds them"),
     ],
 )
