@@ -141,13 +141,11 @@ def is_same_message(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def is_as_good(raw: bytes, other: bytes) -> bool:
-    """Whether a whole record has the message of another, and its properties or no worse ones: nothing is lost with the
-    other.
+    """Whether a whole record has the message of another, and its properties, where those of the other show no damage:
+    nothing is lost with the other. Of two that differ and both read well, either may be the true one.
     """
     one, fields = decode_record(raw)[0], decode_record(other)[0]
-    if not is_same_message(one, fields):
-        return False
-    return one["properties"] == fields["properties"] or shows_damage(other) or not shows_damage(raw)
+    return is_same_message(one, fields) and (one["properties"] == fields["properties"] or shows_damage(other))
 
 
 # --- bodies as the consumer sees them ---------------------------------------------------------------

@@ -40,7 +40,6 @@ from rmqctl.rocketmq.log.record import (
     flags_of,
     head_offset,
     head_size,
-    is_as_good,
     is_inner_batch,
     magic_of,
     names_place,
@@ -53,7 +52,7 @@ from rmqctl.rocketmq.log.stand_ins import is_filler, is_marked
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.replay import recover
-from rmqctl.rocketmq.repair.queue_references import leads_to, place_of, references_into
+from rmqctl.rocketmq.repair.queue_references import leads_to, place_of, references_into, stands_for
 from rmqctl.rocketmq.repair.served import hidden, indexed
 from rmqctl.rocketmq.store.files import COMMIT_LOG, StoreFiles, is_offset
 from rmqctl.text import number_of
@@ -131,7 +130,7 @@ class LogLedger:
         if twin is not None and source is not None:
             with closing(source):
                 own = source.read_at(record.position, record.size)
-            if is_as_good(twin, own):
+            if stands_for(self.stores[id(before)], twin, own):
                 return "the message is at home, and no less of it; only bytes that no CRC covers differ"
         return ""
 

@@ -38,7 +38,6 @@ from rmqctl.rocketmq.log.record import (
     HEAD_SEEN,
     SMALLEST,
     LogReader,
-    is_as_good,
     is_same_message,
     magic_of,
     names_place,
@@ -55,10 +54,12 @@ from rmqctl.rocketmq.repair.queue_references import (
     QueueReference,
     QueueReferences,
     Range,
+    has_tags_of,
     leads_to,
     messages_of,
     place_of,
     references_into,
+    stands_for,
 )
 from rmqctl.rocketmq.store.files import OFFSET_DIGITS, StoreFile, StoreFiles
 from rmqctl.text import number_of
@@ -400,11 +401,20 @@ class Whereabouts:
         return kept
 
     def _is_sounder(self, fields: dict[str, Any], one: Displaced) -> bool:
-        """Whether the same message stands where a record says that it belongs, and only that one shows damage."""
+        """Whether the same message stands where a record says that it belongs, and only that one shows damage, or only
+        this one has the tags that the unit of the message has.
+        """
         there = self._marred.get(one.home)
-        if there is None or shows_damage(one.raw) or not shows_damage(there):
+        if there is None and one.home in self._retagged:
+            there = self.log.record(one.home)
+        if there is None or shows_damage(one.raw) or not is_same_message(fields, decode_record(there)[0]):
             return False
-        return is_same_message(fields, decode_record(there)[0])
+        return shows_damage(there) or has_tags_of(self.repair.store, one.raw, there)
+
+    @cached_property
+    def _retagged(self) -> frozenset[int]:
+        """Physical offsets of records whose units have other tags than they have."""
+        return frozenset(self.damage.missing.retagged.tolist())
 
     def _range_of(self, one: Displaced, free: list[LogGap], bodies: dict[int, int]) -> LogGap | None:
         """Return the range without anything sound that has the place of a record; None where it is not free."""
@@ -743,14 +753,14 @@ def naming_losses(below: StoreFiles, after: StoreFiles, steps: Sequence[Step]) -
             for at, raw in whole_among([file], ranges[first:last]):
                 is_inside = at + len(raw) <= reached  # of another whole one: what its message says
                 reached = max(reached, at + len(raw) - len(decode_record(raw)[0]["properties"]))
-                if not is_inside and _is_gone(log, at, raw):
+                if not is_inside and _is_gone(below, log, at, raw):
                     first = bisect_right(touched, at, key=lambda span: span[1])
                     lost.setdefault(raw, touched[min(first, len(touched) - 1)][2])
         for number, step in enumerate(steps):
             moved = (edit.file for edit in step.edits if isinstance(edit, Quarantine))
             for file in filter(None, (log_file_at(below, name) for name in moved)):
                 with closing(file.open()) as source:
-                    gone = [raw for _, raw in whole_records(source) if _is_gone(log, -1, raw)]
+                    gone = [raw for _, raw in whole_records(source) if _is_gone(below, log, -1, raw)]
                 lost.update(dict.fromkeys(gone, number))
     named: dict[int, list[str]] = defaultdict(list)
     for raw, number in lost.items():
@@ -772,11 +782,15 @@ def _spans(step: Step, bases: Mapping[str, int]) -> Iterator[Range]:
             yield base + edit.to_size, base + edit.from_size
 
 
-def _is_gone(log: LogReader, at: int, raw: bytes) -> bool:
-    """Whether a record lies neither where it says nor where it lay, nor was put right at one of these places."""
+def _is_gone(below: StoreFiles, log: LogReader, at: int, raw: bytes) -> bool:
+    """Whether a record lies neither where it says nor where it lay, nor was put right at one of these places.
+
+    Args:
+        below: the store as it is; log: as all steps leave it.
+    """
     fields, home = decode_record(raw)[0], physical_of(raw)
     if raw in (log.read(home, len(raw)), log.read(at, len(raw))):
         return False
     now, moved = log.fields(at), log.record(home)
     is_healed = now is not None and now["body"] == fields["body"]
-    return not (is_healed or (moved is not None and is_as_good(moved, raw)))
+    return not (is_healed or (moved is not None and stands_for(below, moved, raw)))

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formats.rocketmq.message import SysFlag
+from formats.rocketmq.message import SysFlag, decode_record
 from formats.rocketmq.properties import split_properties
+from formats.rocketmq.tags_code import tags_code
 from rmqctl.errors import MissingExtra
 from rmqctl.rocketmq.dispatch.rules import inner_batch
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.measure import merged
+from rmqctl.rocketmq.log.record import is_as_good, is_same_message
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, is_valid, queues_of
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.store.databases import DatabaseDamaged
@@ -188,6 +190,39 @@ class _Wanted:
 
 def leads_to(store: StoreFiles, place: Place) -> int | None:
     """Return the physical offset that the unit at a place in a queue names; None where there is no unit."""
+    found = _unit_at(store, place)
+    return None if found is None else found[0]
+
+
+def stands_for(store: StoreFiles, kept: bytes, lost: bytes) -> bool:
+    """Whether nothing is lost with a whole record, as another has its message, and properties no worse than its own.
+
+    Args:
+        store: whose units may say which of the two has the tags of the message.
+    """
+    if is_as_good(kept, lost):
+        return True
+    return is_same_message(decode_record(kept)[0], decode_record(lost)[0]) and has_tags_of(store, kept, lost)
+
+
+def has_tags_of(store: StoreFiles, raw: bytes, other: bytes) -> bool:
+    """Whether the unit of a message has the tags that one of two records has of it, and not those of the other.
+
+    Args:
+        raw, other: whole records that say the same of their place.
+    """
+    fields = decode_record(raw)[0]
+    unit, true, false = _unit_at(store, place_of(fields)), _tags_code(raw), _tags_code(other)
+    return unit == (fields["physical_offset"], len(raw), true) and true != false
+
+
+def _tags_code(raw: bytes) -> int:
+    tags = dict(split_properties(decode_record(raw)[0]["properties"])).get(b"TAGS", b"")
+    return tags_code(tags.decode("utf-8", "replace"))
+
+
+def _unit_at(store: StoreFiles, place: Place) -> tuple[int, int, int] | None:
+    """Return physical offset, size and tags code of the unit at a place in a queue; None where there is none."""
     topic, queue_id, offset = place
     if offset < 0:
         return None
@@ -197,11 +232,13 @@ def leads_to(store: StoreFiles, place: Place) -> int | None:
                 found = database.unit(topic, queue_id, offset)
         except (MissingExtra, DatabaseDamaged):
             return None
-        return None if found is None else found.physical_offset
+        return None if found is None else (found.physical_offset, found.size, found.tags_code)
     where = QueueFiles(QUEUES, topic, queue_id, f"{QUEUES}/{topic}/{queue_id}", store.tree)
     unit = Queue.open(where).unit_at(offset * UNIT.itemsize)
     is_there = unit is not None and is_valid(unit)[0] and not is_pre_blank(unit)[0]
-    return int(unit["physical_offset"][0]) if unit is not None and is_there else None
+    if unit is None or not is_there:
+        return None
+    return int(unit["physical_offset"][0]), int(unit["size"][0]), int(unit["tags_code"][0])
 
 
 def _claims(store: StoreFiles, wanted: _Wanted) -> Iterator[QueueReference]:

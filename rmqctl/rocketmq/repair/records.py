@@ -116,9 +116,7 @@ class RecordMender:
         """Yield what to do, by offset."""
         damage = self.repair.damage
         moved = {**self._strayed(), **self._moved(), **self._flagged()}
-        wrong = damage.missing.where(damage.missing.is_wrong)
-        retagged = {m.physical for m in wrong if m.actual and m.expected and m.actual[:2] == m.expected[:2]}
-        contradicted = {*retagged, *self.suspects}
+        contradicted = {*damage.missing.retagged.tolist(), *self.suspects}
         contradicted = contradicted if len(contradicted) <= _MOST_CONTRADICTED else set()
         for physical in sorted({*damage.records, *moved, *contradicted}):
             yield from self._record(physical, damage.records.get(physical, []), moved.get(physical))

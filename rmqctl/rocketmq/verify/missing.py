@@ -127,6 +127,15 @@ class MissingUnits:
         """Which have a unit, another than they should."""
         return np.asarray(self._rows["unit"] != _NONE)
 
+    @property
+    def retagged(self) -> Ints:
+        """Physical offsets of those whose unit leads to them, and has another tags code than they have."""
+        rows = self._rows[self.is_wrong]
+        units = self._wrong[rows["unit"]]
+        is_own = (units["physical"] == rows["physical"]) & (units["size"] == rows["size"])
+        found: Ints = rows["physical"][is_own & (units["code"] != units["expected"])]
+        return found
+
     def __len__(self) -> int:
         return sum(len(part) for part in self._parts)
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fixtures import golden
+from fixtures import damage, golden
 from fixtures.random_damage import Recipe
-from rmqctl.rocketmq.log.record import LogReader
+from formats.rocketmq.message import decode_record
+from rmqctl.rocketmq.log.record import LogReader, record_name
 from rmqctl.rocketmq.repair.plan import RepairOptions, overlaid, plan_repair
 from rmqctl.rocketmq.state.config import configured_topics
 from rmqctl.rocketmq.store.locate import open_store_at
@@ -215,6 +216,37 @@ def test_a_copy_with_the_crc_of_the_whole_record_goes_home_over_one_without(lett
     recipe = [*put(0, 65536, at + len(record.raw) - 60, letters), *put(1, 65536, end + 100, record.raw)]
     found = accounted(name, recipe, tmp_path)
     assert (found.named, found.moved, found.sacrificed, found.stranded) == (0, 1, [], [])
+
+
+def copied(part: bytes, instead: bytes, *, is_home: bool) -> tuple[Recipe, bytes]:
+    """A record once more after the end of the log, one of the two with other properties: recipe, and the true record."""
+    name = "4.9.8-clean"
+    at, record = list(whole(file_of(name, 0)))[5]
+    damager = Besieger(name)
+    head, _, rest = record.raw.rpartition(part)
+    other = head + instead + rest
+    base, place = divmod(damager.end + 100, damager.log_size)
+    recipe = put(base, damager.log_size, place, record.raw if is_home else other)
+    return recipe + (put(0, damager.log_size, at, other) if is_home else []), record.raw
+
+
+@pytest.mark.parametrize("is_home", [True, False])
+def test_of_two_copies_of_a_record_the_one_with_the_tags_of_its_unit_is_kept(is_home: bool, tmp_path: Path) -> None:
+    """Both read well, and no CRC covers the tags."""
+    recipe, _ = copied(b"TAGS\x01Aa", b"TAGS\x01@a", is_home=is_home)
+    found = accounted("4.9.8-clean", recipe, tmp_path)
+    assert (found.named, found.moved, found.stranded) == (0, int(is_home), [])
+
+
+@pytest.mark.parametrize("is_home", [True, False])
+def test_a_copy_of_a_record_with_other_keys_is_given_up_by_name(is_home: bool, tmp_path: Path) -> None:
+    """No unit says which of the two is the true one, so the one at home stays."""
+    recipe, raw = copied(b"k5 shared", b"k4 shared", is_home=is_home)
+    root = golden.unpack("4.9.8-clean", tmp_path)
+    damage.apply(recipe, root)
+    repair = plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path)
+    assert repair.books.problems == []
+    assert [name for step in repair.plan.steps for name in step.gives_up] == [record_name(decode_record(raw)[0])]
 
 
 def renamed(name: str, file: str, to: str) -> Recipe:

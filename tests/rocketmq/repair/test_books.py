@@ -417,8 +417,12 @@ def test_a_tail_of_other_properties_makes_no_other_message(bench: Bench) -> None
     raw = bench.raw(OTHER)
     free = END + 100
     bench.harm(free, raw[:-1] + bytes([raw[-1] ^ 1]))
+    gone = bench.put(free, bytes(len(raw)))
+    assert not bench.books(gone).balances, "nothing says which of the two has the true properties"
+    assert (bench.books(gone, names=[named(raw)]).given_up, bench.books(gone, names=[named(raw)]).balances) == (1, True)
+    bench.harm(free, raw[:-1] + b"\0")
     books = bench.books(bench.put(free, bytes(len(raw))))
-    assert (books.balances, books.garbage) == (True, 1)
+    assert (books.balances, books.garbage) == (True, 1), "a zero shows which"
 
 
 def test_a_copy_with_sound_properties_is_no_garbage_where_those_at_home_are_damaged(bench: Bench) -> None:
