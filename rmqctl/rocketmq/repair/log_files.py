@@ -6,6 +6,7 @@ destroyed range. Files under a wrong name get their right one, or go where no br
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -29,7 +30,7 @@ from rmqctl.rocketmq.findings.log import (
 )  # fmt: skip
 from rmqctl.rocketmq.log.block import GapKind
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, files_to_rename, has_data, misplaced_files
-from rmqctl.rocketmq.log.measure import whole_records
+from rmqctl.rocketmq.log.measure import merged, whole_records
 from rmqctl.rocketmq.log.record import HEAD_SEEN, LogReader, physical_of
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.repair.damage import Break, Holes, Key
@@ -37,6 +38,8 @@ from rmqctl.rocketmq.repair.log_repair import Replica
 from rmqctl.rocketmq.repair.queue_references import (
     LIGHT_QUEUE,
     Place,
+    QueueReference,
+    Range,
     leads_to,
     place_of,
     references_into,
@@ -141,12 +144,16 @@ def _has_the_file(replica: Replica) -> str:
 # --- those under a wrong name get their right one ----------------------------------------------------
 
 
-def misplaced_steps(store: StoreFiles, geometry: Geometry) -> Iterator[Step]:
-    """Right names for files that have a wrong one; those whose place another file has go into quarantine."""
+def misplaced_steps(store: StoreFiles, geometry: Geometry, units: StoreFiles) -> Iterator[Step]:
+    """Right names for files that have a wrong one; those whose place another file has go into quarantine.
+
+    Args:
+        units: the store with the queues that bear witness.
+    """
     found = misplaced_files(store, geometry.commit_log_file_size)
     moved = files_to_rename(store, found)
     homes = {one.home for one in moved}
-    denied = [one for one in moved if _is_denied(store, one, homes)]
+    denied = [one for one in moved if _is_denied(units, one, homes)]
     moved = [one for one in moved if one not in denied]
     places = {one.name for one in moved}
     for one in found:
@@ -349,14 +356,44 @@ def _foreign(store: StoreFiles, file: StoreFile, size: int) -> int:
     Args:
         size: up to where the next file begins.
     """
-    step = max(size // _PARTS, _PART)
-    ranges = [(file.base + at, file.base + min(at + _PART, size)) for at in range(0, size, step)]
-    claims = references_into(store, ranges)
-    units = {(c.physical, c.size, c.place) for c in claims.every() if not c.topic.startswith(LIGHT_QUEUE)}
+    ranges = _parts(file, size)
+    units = {(c.physical, c.size, c.place) for c in _units_into(store, ranges)}
     records = {found for begin, end in ranges for found in _records(file, begin, end)}
     if min(len(units), len(records)) < _LEAST or units & {min(records), max(records)}:  # a page of it, not all
         return 0
     return len(records) if len(units & records) <= _MOST_OWN * min(len(units), len(records)) else 0
+
+
+def _parts(file: StoreFile, size: int) -> list[Range]:
+    """Return the parts of a file that are compared with the queues."""
+    step = max(size // _PARTS, _PART)
+    return [(file.base + at, file.base + min(at + _PART, size)) for at in range(0, size, step)]
+
+
+def _units_into(store: StoreFiles, ranges: list[Range]) -> Iterator[QueueReference]:
+    return (c for c in references_into(store, ranges).every() if not c.topic.startswith(LIGHT_QUEUE))
+
+
+def has_foreign_queues(store: StoreFiles) -> bool:
+    """Whether the queues are another broker's: their units lead into the records of most files of the log, and to those
+    of none.
+
+    A record that lies where it says outranks units, and those that lead to none of all that are looked at say nothing
+    of what was destroyed either.
+    """
+    files, denied, known = [file for file in store.log_files if has_data(file)], 0, 0
+    for file in files[:: -(-len(files) // _PARTS) or 1]:
+        ranges = _parts(file, file.size)
+        records = {(at, size) for begin, end in ranges for at, size, _ in _records(file, begin, end)}
+        spans = merged((at, at + size) for at, size in records)
+        begins = [begin for begin, _ in spans]
+        units = {(unit.physical, unit.size) for unit in _units_into(store, ranges)} if records else set()
+        inside = {unit for unit in units if unit[0] < spans[max(bisect_right(begins, unit[0]) - 1, 0)][1]}
+        few = min(len(inside), len(records))
+        if file.lead or len(inside & records) > _MOST_OWN * few:
+            return False
+        denied, known = denied + (few >= _LEAST), known + (len(records) >= _LEAST)
+    return 2 * denied > known
 
 
 def _records(file: StoreFile, begin: int, end: int) -> Iterator[tuple[int, int, Place]]:

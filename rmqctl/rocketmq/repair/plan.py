@@ -7,7 +7,7 @@ healed, restored from a replica, bridged, or cut.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -52,7 +52,13 @@ from rmqctl.rocketmq.repair.files import (
     unreadable_steps,
 )
 from rmqctl.rocketmq.repair.gaps import GapMender
-from rmqctl.rocketmq.repair.log_files import foreign_steps, misplaced_steps, missing_steps, shifted_steps
+from rmqctl.rocketmq.repair.log_files import (
+    foreign_steps,
+    has_foreign_queues,
+    misplaced_steps,
+    missing_steps,
+    shifted_steps,
+)
 from rmqctl.rocketmq.repair.log_repair import BodyDamage, LogRepair, Replica, left
 from rmqctl.rocketmq.repair.placeholder import blank
 from rmqctl.rocketmq.repair.queue_files import (
@@ -67,7 +73,7 @@ from rmqctl.rocketmq.state.config import PATH as CHECKPOINT
 from rmqctl.rocketmq.state.config import configured_topics
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.databases import databases_of
-from rmqctl.rocketmq.store.files import INDEX, StoreFile, StoreFiles
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, SEPARATE_QUEUES, StoreFile, StoreFiles
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
@@ -278,6 +284,7 @@ class _Planner(Planner[StoreFiles]):
     _whole: tuple[int, int] | None = field(default=None, init=False)
     _recovery: Recovery | None = field(default=None, init=False)
     _unreadable: OSError | None = field(default=None, init=False)
+    _is_believed: bool = field(default=True, init=False)
 
     @property
     def store(self) -> StoreFiles:
@@ -382,10 +389,11 @@ class _Planner(Planner[StoreFiles]):
         self.advance("files")
         suspects = [f.physical_offset for f in found if f.kind in _CONTRADICTING and f.physical_offset]
         replica = Replica(self.options.replica) if self.options.replica else None
-        self.take(misplaced_steps(self.below, geometry))
+        self._is_believed = not self._has_foreign_queues(found)
+        self.take(misplaced_steps(self.below, geometry, self._with_units(self.below)))
         if self.way.puts_back:
             self.take(shifted_steps(self.store, self.room))
-        self.take(foreign_steps(self.store, found, cache(lambda: survey(self.store).order)))
+        self.take(foreign_steps(self._with_units(self.store), found, cache(lambda: survey(self.store).order)))
         self.take(misnamed_queue_steps(self.below, found, self.below.log_files))
         self.take(misnamed_file_steps(self.below, found, self.store.log_files))
         self.take(stray_steps(self.store, geometry))
@@ -397,7 +405,7 @@ class _Planner(Planner[StoreFiles]):
             }  # what the last round leaves counts
             self.advance("log")
             mender = LogMender(
-                self.store,
+                self._with_units(self.store),
                 self._damage(),
                 replica=replica,
                 body_damage=self.options.body_damage,
@@ -417,6 +425,18 @@ class _Planner(Planner[StoreFiles]):
             suspects = []
         self.take(neutralize_step(self.store, physical) for physical in self.options.neutralize)
         self.steps = naming_losses(self.below, self.store, self.steps)
+
+    def _has_foreign_queues(self, found: Iterable[Finding]) -> bool:
+        """Whether no unit of the queues is believed; asked only where half of all records or more lack theirs."""
+        at_home = self._whole[1] if self._whole is not None else 0
+        if self._seen is not None and 2 * len(self._seen.missing) < at_home:
+            return False
+        return any(f.kind.id.startswith("queue.") for f in found) and has_foreign_queues(self.below)
+
+    def _with_units(self, store: StoreFiles) -> StoreFiles:
+        """Return a store for all that asks queues of the log: without those of another broker."""
+        kinds = [name for name in (QUEUES, BATCH_QUEUES, SEPARATE_QUEUES) if store.tree.stat(name) is not None]
+        return store if self._is_believed else overlaid(store, map(Quarantine, kinds))
 
     def _aside(self) -> list[StoreFile]:
         """Files of the log, and files beside them, that steps so far have moved away."""

@@ -218,6 +218,13 @@ def test_a_copy_with_the_crc_of_the_whole_record_goes_home_over_one_without(lett
     assert (found.named, found.moved, found.sacrificed, found.stranded) == (0, 1, [], [])
 
 
+def test_units_of_another_brokers_database_make_no_placeholders(tmp_path: Path) -> None:
+    """The first file of the log is zeros, and no unit leads to a record of the other."""
+    recipe = Besieger("5.5.0-rdbcfg-clean").attack(760011)[1]
+    found = accounted("5.5.0-rdbcfg-clean", recipe, tmp_path)
+    assert (found.stand_ins, found.named) == (0, 0)
+
+
 def copied(part: bytes, instead: bytes, *, is_home: bool) -> tuple[Recipe, bytes]:
     """A record once more after the end of the log, one of the two with other properties: recipe, and the true record."""
     name = "4.9.8-clean"
@@ -337,11 +344,15 @@ def test_kinds(name: str, kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"), [("5.3.3-clean", 780002), ("5.5.0-rdbpop-clean", 760004), ("5.5.0-rdbcfg-clean", 760011)]
-)
+    ("name", "seed"),
+    [
+        ("5.3.3-clean", 780002), ("5.5.0-rdbpop-clean", 760004), ("5.5.0-rdbcfg-clean", 760011),
+        ("5.5.0-rdbcfg-clean", 790020),
+    ],
+)  # fmt: skip
 def test_what_was_wrong_once(name: str, seed: int, tmp_path: Path) -> None:
     """A unit too few in front of the last record, and the record in front of that healed; exchanged directories; topics
-    of which only some have a queue when the configuration is mended.
+    of which only some have a queue when the configuration is mended; another broker's queues beside a sound file.
     """
     accounted(name, Besieger(name).attack(seed)[1], tmp_path)
 
