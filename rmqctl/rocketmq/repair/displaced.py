@@ -250,14 +250,19 @@ class Whereabouts:
         return replace(self.damage, gaps=gaps, records=records, missing=missing)
 
     def _over_blank(self, gap: LogGap) -> LogGap:
-        """Return a range that reaches to the end of its file, where the blank record at its end is of another file: a
-        unit leads over it, or there is no room for a record in front of it.
+        """Return a range that reaches to the end of its file, or to the next record that lies where it says, where the
+        blank record at its end is of another file: a unit leads over it, there is no room for a record in front of it,
+        or such a record follows, and units say nothing.
         """
         file_end = self._after_blank(gap)
         if file_end == gap.end:
             return gap
         is_led = any(gap.begin <= unit.physical < gap.end < unit.end < file_end for unit in self.claims.every())
         is_small = gap.end - gap.begin < SMALLEST
+        behind = whole_among(self.log.files, [(gap.end + len(blank(0)), file_end)])
+        following = next((at for at, raw in behind if at == physical_of(raw) and at > gap.end), None)
+        if following is not None and (is_led or is_small or not self.claims.over(gap.begin, file_end)):
+            return replace(gap, end=following)
         return replace(gap, end=file_end, ends_file=True) if is_led or is_small else gap
 
     def _after_blank(self, gap: LogGap) -> int:

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
@@ -28,9 +29,9 @@ from rmqctl.rocketmq.findings.log import (
     LOG_QUEUE_OFFSET,
     LOG_STORE_TIME,
 )  # fmt: skip
-from rmqctl.rocketmq.log.block import GapKind
+from rmqctl.rocketmq.log.block import GapKind, Ints
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, files_to_rename, has_data, misplaced_files
-from rmqctl.rocketmq.log.measure import merged, whole_records
+from rmqctl.rocketmq.log.measure import lie_in, merged, whole_records
 from rmqctl.rocketmq.log.record import HEAD_SEEN, LogReader, physical_of
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.repair.damage import Break, Holes, Key
@@ -44,6 +45,7 @@ from rmqctl.rocketmq.repair.queue_references import (
     place_of,
     references_into,
 )
+from rmqctl.rocketmq.repair.served import indexed
 from rmqctl.rocketmq.store.files import (
     COMMIT_LOG,
     OFFSET_DIGITS,
@@ -293,14 +295,14 @@ def foreign_steps(store: StoreFiles, findings: Iterable[Finding], order: Callabl
 
     Their records are whole, and lie where they say. But no unit of the queues leads to one of them, and store times or
     queue offsets break where the file begins or ends. Where no unit leads into the file at all, most queues must break
-    there, and some of them repeat offsets.
+    there, and some of them repeat offsets; or the index leads into it, but to no record, and to those of another file.
 
     Args:
         findings: of a verification of the store.
         order: says how queue offsets run through the log.
     """
     breaks = {f.file for f in findings if f.kind in (LOG_STORE_TIME, LOG_QUEUE_OFFSET, LOG_FILE_LENGTH)}
-    files = store.log_files
+    files, index = store.log_files, cache(lambda: indexed(store))
     beside = {
         file.name for number, file in enumerate(files) for near in files[number : number + 2] if near.name in breaks
     }
@@ -308,21 +310,42 @@ def foreign_steps(store: StoreFiles, findings: Iterable[Finding], order: Callabl
         if file.name not in beside or file.lead:
             continue
         size = min(file.size, after.base - file.base) if after is not None else file.size
-        records, why = _foreign(store, file, size), ""
-        if records:
-            why = (
-                f"no unit of the queues leads to one of {number_of(records, 'record')} of it that were looked at, "
-                "and its store times or queue offsets do not go with the files beside it"
-            )
-        elif (
-            file.name in breaks
-            and not references_into(store, [(file.base, file.base + size)])
-            and (queues := _repeats(files, number, order()))
-        ):
+        beside_it = "and its store times or queue offsets do not go with the files beside it"
+        why = ""
+        if records := _foreign(store, file, size):
+            looked_at = number_of(records, "record")
+            why = f"no unit of the queues leads to one of {looked_at} of it that were looked at, {beside_it}"
+        elif references_into(store, [(file.base, file.base + size)]):
+            continue
+        elif file.name in breaks and (queues := _repeats(files, number, order())):
             why = f"the files in front have given out offsets of {number_of(queues, 'queue')} that it repeats"
+        elif _is_unknown(index(), files, file, size):
+            why = f"the index leads into it, to none of its records, and to those of other files, {beside_it}"
         if why:
             what = "move another broker's file to quarantine"
             yield Step(LOG_QUEUE_OFFSET.id, file.name, what, why, (Quarantine(file.name),))
+
+
+def _is_unknown(known: Ints, files: Sequence[StoreFile], file: StoreFile, size: int) -> bool:
+    """Whether the index leads into a file, but not to its records, and to most records of another that it leads into.
+
+    Args:
+        known: physical offsets that the index has, ascending.
+        size: up to where the next file begins.
+    """
+    led, found = _led_by(known, file, size)
+    if led < _LEAST or found > _MOST_OWN * led:
+        return False
+    others = (_led_by(known, other, other.size) for other in files if other.name != file.name)
+    return any(led >= _LEAST and found > led // 2 for led, found in others)
+
+
+def _led_by(known: Ints, file: StoreFile, size: int) -> tuple[int, int]:
+    """Return how often the index leads into the parts of a file that are looked at, and to a record that lies there."""
+    parts = _parts(file, size)
+    records = [at for begin, end in parts for at, _, _ in _records(file, begin, end)]
+    inside = known[lie_in(known, parts)]
+    return len(inside), int(np.isin(inside, records).sum())
 
 
 def _repeats(files: Sequence[StoreFile], number: int, order: Holes) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from formats.rocketmq.message import ROLLBACK, TRANSACTION, Magic, decode_record
 from formats.rocketmq.properties import split_properties
 from rmqctl.repair.edits import Overwrite, Plan
-from rmqctl.rocketmq.dispatch.rules import UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED, DispatchRules, properties_of
 from rmqctl.rocketmq.index import IndexFile, index_entries
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.measure import is_whole_record, whole_records
@@ -21,6 +21,7 @@ from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.log.stand_ins import is_marked
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.repair.queue_references import Place, place_of
+from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, StoreFile, StoreFiles
 from rmqctl.rocketmq.store.geometry import IndexGeometry, geometry_of
 from rmqctl.text import number_of
@@ -77,7 +78,8 @@ def _without_keys(before: StoreFiles, after: StoreFiles, plan: Plan, log: LogRea
     for found in _entries(after) if len(was) else ():
         row = np.minimum(np.searchsorted(was, found), len(was) - 1)
         stays[row[was[row] == found]] = True
-    if count := sum(_has_key(log, int(physical)) for physical in was[~stays]):
+    rules = DispatchRules(release_range(before).highest)
+    if count := sum(_has_key(log, int(physical), rules) for physical in was[~stays]):
         yield f"the index leads to {number_of(count, 'message')} no more"
 
 
@@ -104,13 +106,13 @@ def _entries(store: StoreFiles, names: Collection[str] | None = None) -> Iterato
                         yield np.unique(found["physical_offset"].astype(np.int64))
 
 
-def _has_key(log: LogReader, physical: int) -> bool:
-    """Whether a whole record at home is there, and has a key of its own."""
+def _has_key(log: LogReader, physical: int, rules: DispatchRules) -> bool:
+    """Whether a whole record at home is there, and has a key of its own as the store's release reads its properties."""
     raw = log.record(physical)
     if raw is None or physical_of(raw) != physical or not is_whole_record(raw):
         return False
     fields = decode_record(raw)[0]
-    properties = dict(split_properties(fields["properties"]))
+    properties = properties_of(fields["properties"], rules)
     is_rolled_back = fields["sys_flag"] & TRANSACTION == ROLLBACK
     return not is_rolled_back and any(properties.get(name) for name in (b"UNIQ_KEY", b"KEYS"))
 

@@ -88,7 +88,8 @@ class Besieger(Attacker):
     """More kinds, and two or three at once: misdirected writes across files, older pages, files and parts, other stores' parts."""
 
     def __init__(self, store: str, other: Path | None = None) -> None:
-        super().__init__(_subject(store), other or golden.pristine(NEWER if store == OTHER else OTHER))
+        is_same = store.rpartition("-")[0] == OTHER.rpartition("-")[0]  # the one went on from the other
+        super().__init__(_subject(store), other or golden.pristine(NEWER if is_same else OTHER))
         self.log = sorted(
             (name for part in self.root.glob("commitlog*") for name in self._files(part.name)),
             key=lambda n: Path(n).name,
