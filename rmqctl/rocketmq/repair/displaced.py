@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,7 +45,7 @@ from rmqctl.rocketmq.log.record import (
     record_name,
     shows_damage,
 )
-from rmqctl.rocketmq.repair.damage import SOURCE, Break, Key, LogDamage, LogGap
+from rmqctl.rocketmq.repair.damage import SOURCE, Break, Key, LogDamage, LogGap, setting_of
 from rmqctl.rocketmq.repair.log_repair import LogRepair
 from rmqctl.rocketmq.repair.placeholder import Setting, blank
 from rmqctl.rocketmq.repair.queue_references import (
@@ -101,14 +101,15 @@ class Whereabouts:
     Args:
         repair: of the log; the damage has the runs of misplaced records.
         aside: files that are no part of the log any more, from which records may come home.
+        moved: physical offsets to which earlier steps have moved records.
 
     Attributes:
         homes: physical offsets to which :meth:`steps` moves records.
     """
 
-    def __init__(self, repair: LogRepair, aside: Sequence[StoreFile] = ()) -> None:
+    def __init__(self, repair: LogRepair, aside: Sequence[StoreFile] = (), moved: Collection[int] = ()) -> None:
         self.repair, self.damage, self.log = repair, repair.damage, repair.log
-        self.claims, self.aside = repair.claims, aside
+        self.claims, self.aside, self.moved = repair.claims, aside, sorted(moved)
         self.homes = set[int]()
 
     # --- records that the chain leads to --------------------------------------------------------------
@@ -232,7 +233,7 @@ class Whereabouts:
         for run in self.damage.misplaced:
             gaps += self._foreign(run)
         gaps = _joined(gaps) if len(gaps) > len(self.damage.gaps) else gaps
-        gaps = [self._over_blank(gap) for gap in gaps]
+        gaps = [part for gap in gaps for part in self._around_moved(self._over_blank(gap))]
         if gaps == self.damage.gaps:
             return self.damage
         last = gaps[-1]
@@ -248,6 +249,21 @@ class Whereabouts:
         is_lost = lie_in(physical, ((gap.begin, gap.end) for gap in gaps)) & ~np.isin(physical, list(self.own))
         missing = self.damage.missing.where(~is_lost)
         return replace(self.damage, gaps=gaps, records=records, missing=missing)
+
+    def _around_moved(self, gap: LogGap) -> Iterator[LogGap]:
+        """Yield the parts of a range around the records that have come home into it: records of another place lie over
+        them, through which the chain leads.
+        """
+        begin, setting = gap.begin, gap.setting
+        first, last = bisect_left(self.moved, gap.begin), bisect_left(self.moved, gap.end)
+        for home in self.moved[first:last] if not gap.is_tail else ():
+            raw = self.log.record(home)
+            if raw is not None and physical_of(raw) == home and begin <= home <= gap.end - len(raw):
+                if begin < home:
+                    yield replace(gap, begin=begin, end=home, ends_file=False, setting=setting)
+                begin, setting = home + len(raw), setting_of(raw)
+        if begin < gap.end or begin == gap.begin:
+            yield replace(gap, begin=begin, setting=setting)
 
     def _over_blank(self, gap: LogGap) -> LogGap:
         """Return a range that reaches to the end of its file, or to the next record that lies where it says, where the

@@ -138,7 +138,7 @@ class LogMender:
         claims = references_into(store, ranges, damage.missing.physical)
         claims = claims.without_false(damage.missing.where(~is_misplaced), damage.doubtful)
         self.repair = LogRepair(store, damage, claims, log, replica, body_damage, accepted, unhealed=way.unhealed)
-        self.whereabouts = Whereabouts(self.repair, aside)
+        self.whereabouts = Whereabouts(self.repair, aside, moved)
         self.suspects, self.way, self.moved = suspects, way, moved
 
     def renames_to_home(self) -> Iterator[Step]:

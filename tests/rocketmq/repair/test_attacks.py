@@ -163,6 +163,20 @@ def test_a_blank_record_of_another_file_keeps_nothing_from_going_home(tmp_path: 
     assert (found.named, found.stranded, found.moved) == (0, [], 152)
 
 
+def test_a_record_that_has_come_home_under_another_brokers_records_stays(tmp_path: Path) -> None:
+    """The chain leads through these, and over it."""
+    name, base, copy = "5.1.4-crash", 393216, 321913
+    log = {int(path.name): path.read_bytes() for path in (golden.pristine(name) / "commitlog").iterdir()}
+    home, record = next(one for one in whole(log[base]) if one[0] == 475442 - base)
+    recipe = [
+        *whole_file(3, 131072, file_of("5.3.3-crash", 1)),
+        *put(2, 131072, 13489, bytes(131072 - 13489)),
+        *put(2, 131072, copy - 262144, record.raw),
+    ]
+    found = accounted(name, recipe, tmp_path)
+    assert (found.moved, found.stranded) == (1, []), home
+
+
 @pytest.mark.parametrize("size", [65536, 16384])
 def test_the_last_records_of_two_files_go_home_over_the_blank_records_of_each_other(size: int, tmp_path: Path) -> None:
     """Their last pages exchanged, and no unit left: one ends five bytes in front of the blank record, one after it."""
