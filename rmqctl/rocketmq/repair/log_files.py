@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from formats.rocketmq.message import Magic
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding
@@ -32,7 +33,7 @@ from rmqctl.rocketmq.findings.log import (
 from rmqctl.rocketmq.log.block import GapKind, Ints
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, files_to_rename, has_data, misplaced_files
 from rmqctl.rocketmq.log.measure import lie_in, merged, whole_records
-from rmqctl.rocketmq.log.record import HEAD_SEEN, LogReader, physical_of
+from rmqctl.rocketmq.log.record import HEAD_SEEN, LogReader, magic_of, physical_of
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.repair.damage import Break, Holes, Key
 from rmqctl.rocketmq.repair.log_repair import Replica
@@ -264,7 +265,8 @@ def _shift(file: StoreFile) -> tuple[int, int]:
 def _begins_at_home(file: StoreFile, source: ByteSource) -> bool:
     """Whether the first bytes of a file are a record that lies where it says; so quick is most of the log looked at."""
     head = source.read_at(0, HEAD_SEEN)
-    return len(head) == HEAD_SEEN and physical_of(head) == file.base
+    is_message = len(head) == HEAD_SEEN and magic_of(head) in {Magic.MESSAGE_V1, Magic.MESSAGE_V2}
+    return is_message and physical_of(head) == file.base
 
 
 def _shifted(file: StoreFile, shift: int, built: Path) -> None:
@@ -333,19 +335,21 @@ def _is_unknown(known: Ints, files: Sequence[StoreFile], file: StoreFile, size: 
         known: physical offsets that the index has, ascending.
         size: up to where the next file begins.
     """
-    led, found = _led_by(known, file, size)
-    if led < _LEAST or found > _MOST_OWN * led:
+    led, records, found = _led_by(known, file, size)
+    if min(led, records) < _LEAST or found > _MOST_OWN * led:
         return False
     others = (_led_by(known, other, other.size) for other in files if other.name != file.name)
-    return any(led >= _LEAST and found > led // 2 for led, found in others)
+    return any(led >= _LEAST and found > led // 2 for led, _, found in others)
 
 
-def _led_by(known: Ints, file: StoreFile, size: int) -> tuple[int, int]:
-    """Return how often the index leads into the parts of a file that are looked at, and to a record that lies there."""
+def _led_by(known: Ints, file: StoreFile, size: int) -> tuple[int, int, int]:
+    """Return how often the index leads into the parts of a file that are looked at, how many records lie there where
+    they say, and to how many of these the index leads.
+    """
     parts = _parts(file, size)
     records = [at for begin, end in parts for at, _, _ in _records(file, begin, end)]
     inside = known[lie_in(known, parts)]
-    return len(inside), int(np.isin(inside, records).sum())
+    return len(inside), len(records), int(np.isin(inside, records).sum())
 
 
 def _repeats(files: Sequence[StoreFile], number: int, order: Holes) -> int:

@@ -163,6 +163,18 @@ def test_a_blank_record_of_another_file_keeps_nothing_from_going_home(tmp_path: 
     assert (found.named, found.stranded, found.moved) == (0, [], 152)
 
 
+def test_a_first_file_whose_bytes_lie_one_place_on_is_moved_back_and_no_other_brokers(tmp_path: Path) -> None:
+    """It has another name, too, no queue is left, and the index leads to none of its records. Its first bytes, one place on,
+    say 0 where a record says its own.
+    """
+    name = "5.5.0-rdbincr-crash"
+    data = b"\0" + file_of(name, 0)[:-1]
+    file = "commitlog/00000000000000000000"
+    recipe = [{"op": "create", "file": f"{file}.bak", "hex": data.hex()}, {"op": "delete", "file": file}]
+    found = accounted(name, recipe, tmp_path)
+    assert (found.moved, found.named, found.stranded) == (185, 0, [])
+
+
 def test_a_record_that_has_come_home_under_another_brokers_records_stays(tmp_path: Path) -> None:
     """The chain leads through these, and over it."""
     name, base, copy = "5.1.4-crash", 393216, 321913
