@@ -45,6 +45,7 @@ from rmqctl.rocketmq.state.config import (
     counter_of,
     delay_offsets,
     has_stored_config,
+    has_version_2,
     is_own_topic,
     needs_no_entry,
     queue_type,
@@ -135,13 +136,17 @@ def _made_again(store: StoreFiles, finding: Finding, last_time: int) -> Step:
     return Step(finding.kind.id, finding.file, "make the file anew", why, tuple(replaced(store, finding.file, content)))
 
 
+_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+"""Brokers up to 4.9 make it only when they check transactions for the first time, a minute after they start."""
+
+
 def _topics(store: StoreFiles, made: Iterable[Key]) -> dict[str, dict[str, Any]]:
-    """Settings of the topics that have queues, but for those that brokers make themselves."""
+    """Settings of the topics that have queues, but for those that brokers make themselves when they start."""
     most: dict[str, int] = {}
     batch = {q.topic for q in store.queues(BATCH_QUEUES)}
     is_served = needs_no_entry(store)
     for topic, queue_id in chain(_queues(store), made):
-        if not is_served(topic):
+        if not is_served(topic) or (topic == _HALF_TOPIC and not has_version_2(store)):
             most[topic] = max(most.get(topic, 0), queue_id + 1)
     return {topic: topic_settings(topic, count, batch=topic in batch) for topic, count in sorted(most.items())}
 
