@@ -5,7 +5,7 @@ Partitions that a plan changes are scanned once on each side; of files that it l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -347,6 +347,8 @@ class KafkaLedger:
         if not now.starts or now.offline:
             if was.starts and not was.offline:
                 yield f"a broker of {now.release} starts, and would not start on the result: {now.error}"
+            else:
+                yield from self._stopped_elsewhere(now)
             return
         changed = {edit.file.partition("/")[0] for edit in self.plan.edits}
         known = {one.key: (one.lost.records, one.is_stray) for one in was.partitions}
@@ -360,8 +362,16 @@ class KafkaLedger:
             if one.is_stray and not is_stray and one.loaded.partition.is_plain:
                 yield f"a broker of {now.release} would set {one.key} aside as it is afterwards"
 
-    def _replayed(self, side: Side) -> Recovery:
-        return recover(Replicas(LogDirectories([side.directory])), self.release, self.settings)
+    def _stopped_elsewhere(self, now: Recovery) -> Iterator[str]:
+        """The partition at which a start ends, where it did not end in this way before: only the first is seen."""
+        error = now.error or ""
+        name = error.partition(": ")[0]
+        is_changed = any(edit.file.startswith(f"{name}/") for edit in self.plan.edits)
+        if is_changed and self._replayed(self.before, only={name}).error != error:
+            yield f"a broker of {now.release} would not start on the result: {error}"
+
+    def _replayed(self, side: Side, only: Container[str] | None = None) -> Recovery:
+        return recover(Replicas(LogDirectories([side.directory])), self.release, self.settings, only=only)
 
 
 def _records(columns: Columns) -> int:

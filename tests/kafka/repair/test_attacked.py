@@ -69,7 +69,7 @@ def test_bytes_of_another_log_leave_no_error(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [141_028, 951_125, 951_254, 951_270, 951_325, 951_387])
+@pytest.mark.parametrize("seed", [141_028, 990_135, 951_125, 951_254, 951_270, 951_325, 951_387])
 def test_what_is_against_a_batch_a_name_or_an_entry_is_mended(seed: int, tmp_path: Path) -> None:
     verdict = judge(seed, tmp_path, applies=True)
     assert (verdict.lost, verdict.invented, verdict.outcomes, verdict.errors) == ([], [], [], []), verdict.done
