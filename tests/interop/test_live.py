@@ -6,6 +6,7 @@ Needs Java and Maven.
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,6 +72,7 @@ def _under_load(release: str, root: Path, compiled: Path, settings: tuple[str, .
         assert broker.stdout is not None
         try:
             assert broker.stdout.readline() == "storming\n"
+            _wait_for(root / "config/consumerOffset.json", _TOPICS[0])
             yield
             broker.stdin.close()
             assert int(broker.stdout.readline()) > 0
@@ -145,6 +147,14 @@ def test_a_kafka_broker(release: str, rmqctl: Rmqctl, tmp_path: Path, compiled: 
         assert ("batch.crc", str(closed.relative_to(root))) in found
         node.ask("calm")
     assert rmqctl("verify", root).exit_code == 0
+
+
+def _wait_for(file: Path, word: str) -> None:
+    """Until a word is in a file: a broker on a busy machine writes its first offsets seconds later."""
+    until = time.monotonic() + 60
+    while not (file.exists() and word in file.read_text()):
+        assert time.monotonic() < until, f"{file} never had {word}"
+        time.sleep(0.1)
 
 
 def _all_well(asked: Iterable[tuple[str, ...]], root: Path, rmqctl: Rmqctl) -> None:
