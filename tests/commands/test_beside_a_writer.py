@@ -7,15 +7,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqctl.files import moment as moments
 from rmqctl.files.moment import Moment
 from rmqctl.files.tree import LocalTree
+from rmqctl.kafka.directory import moment as kafka_moments
 from rmqctl.kafka.directory.directory import LogDirectories, LogDirectory, read_directory
 from rmqctl.kafka.directory.moment import at_one_moment as kafka_moment
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
@@ -273,6 +275,31 @@ def test_segments_that_go_are_read_as_they_were(tmp_path: Path, monkeypatch: pyt
     assert len(taken()) >= 7
     checked = KafkaVerification(moment.directories[0])
     assert [f.message for f in checked.findings() if f.level != "note"] == []
+
+
+def test_a_left_over_name_that_is_free_again_has_no_other_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cleaner takes its file away before it is read, and makes another of that name; one too large to be kept stays."""
+    directory = _running(tmp_path, monkeypatch) / "t-0"
+    gone, large = directory / f"{0:020d}.log.cleaned", directory / f"{100:020d}.log.cleaned"
+    gone.write_bytes(b"before")
+    large.write_bytes(bytes(moments.SMALL + 1))
+    keep = moments.keep_small
+
+    def later(tree: LocalTree, paths: Iterable[str]) -> dict[str, bytes]:
+        gone.unlink(missing_ok=True)
+        return keep(tree, paths)
+
+    monkeypatch.setattr(kafka_moments, "keep_small", later)
+    moment = kafka_moment(LogDirectories([read_directory(LocalTree(str(directory.parent)))]))
+    for file in (gone, large):
+        file.unlink(missing_ok=True)
+        file.write_bytes(b"after")
+    tree = moment.directories[0].tree
+    assert tree.stat(f"t-0/{gone.name}") is None
+    with closing(tree.open(f"t-0/{large.name}")) as source:
+        assert (source.size(), source.read_at(0, 5)) == (moments.SMALL + 1, bytes(5))
 
 
 def test_a_segment_may_be_made_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

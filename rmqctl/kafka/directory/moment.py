@@ -102,10 +102,18 @@ def _settle(live: LocalTree, moment: Moment, path: str) -> bool:
     opened = {name: pinned(live.full(name)) for name in growing}
     has_stayed = _identities(live, path) == before
     _hold_small(moment, small)
+    for name in files.keys() - small.keys() - set(growing):  # a name that is free again may come back with other bytes
+        if (large := pinned(live.full(name))) is not None:
+            moment.hold(name, large.size(), size=large.size(), pin=large, inode=large.inode())
+        elif live.stat(name) is None:
+            moment.hide(name)
     indexed = {files[name].base for name in growing if files[name].kind in _ENTRY}
     for name in sorted(growing, key=lambda name: _GROWS.index(files[name].kind)):
         meaning, pin, listed = files[name], opened[name], moment.listed[path][_last(name)].size
         inode = before.get(_last(name)) if pin is None else pin.inode()
+        if not has_stayed and pin is None and live.stat(name) is None:  # seen if no look finds it quiet
+            moment.hide(name)
+            continue
         if meaning.kind in _ENTRY:
             moment.hold(name, _filled(pin, listed, _ENTRY[meaning.kind]), pin=pin, inode=inode)
         else:  # the indexes of a new log are made with its first batch
