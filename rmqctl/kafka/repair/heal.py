@@ -187,10 +187,9 @@ class Healer:
         stated = damage.stated
         if was == right or was < 0 or stated is None:
             return True
-        others = [] if self.log is None else self.log.directory.partitions
+        others = self._partitions()
         if (was ^ right).bit_count() == 1:
-            is_alone = self._is_alone(damage)
-            return not any(self._is_of(other, stated, raw, misses=is_alone) for other in others)
+            return not self._is_anothers(stated, raw, damage)
         if epoch != fixed:
             return False
         for other in self.survey.damages:
@@ -200,6 +199,15 @@ class Healer:
                 if follows or precedes:
                     return False
         return not any(self._is_of(other, stated, raw) for other in others)
+
+    def _partitions(self) -> Sequence[Partition]:
+        """Return all partitions beside the log, and its own."""
+        return [] if self.log is None else self.log.directory.partitions
+
+    def _is_anothers(self, stated: Batch, raw: bytes, damage: Damage) -> bool:
+        """Whether another partition has a batch, or misses its offsets where it lies alone among destroyed bytes."""
+        is_alone = self._is_alone(damage)
+        return any(self._is_of(other, stated, raw, misses=is_alone) for other in self._partitions())
 
     def _is_alone(self, damage: Damage) -> bool:
         """Whether bytes that are no sound batch lie on both sides of a whole one."""
@@ -271,9 +279,7 @@ class Healer:
         """
         before, after = self.survey.around(damage.segment, damage.begin)
         stated, base = damage.stated, self.survey.files[damage.segment].base
-        others = [] if self.log is None else self.log.directory.partitions
-        is_alone = self._is_alone(damage)
-        if stated is None or any(self._is_of(other, stated, raw, misses=is_alone) for other in others):
+        if stated is None or self._is_anothers(stated, raw, damage):
             return None
         low = max(base, before.last_offset + 1) if before is not None else base
         was = int.from_bytes(raw[:LENGTH_AT], "big", signed=True)
@@ -417,7 +423,7 @@ class Healer:
             if batch.end == one.position and batch.last_offset + 1 == one.base_offset:
                 return True
         data = raw[batch.position : batch.end]
-        partitions = [] if self.log is None else self.log.directory.partitions
+        partitions = self._partitions()
         return any(self._is_of(other, batch, data, misses=False) for other in partitions)
 
     def _has(self, body: bytes) -> bool:

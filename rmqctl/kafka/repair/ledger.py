@@ -348,7 +348,7 @@ class KafkaLedger:
             if was.starts and not was.offline:
                 yield f"a broker of {now.release} starts, and would not start on the result: {now.error}"
             else:
-                yield from self._stopped_elsewhere(now)
+                yield from self._stopped_otherwise(now)
             return
         changed = {edit.file.partition("/")[0] for edit in self.plan.edits}
         known = {one.key: (one.lost.records, one.is_stray) for one in was.partitions}
@@ -362,7 +362,7 @@ class KafkaLedger:
             if one.is_stray and not is_stray and one.loaded.partition.is_plain:
                 yield f"a broker of {now.release} would set {one.key} aside as it is afterwards"
 
-    def _stopped_elsewhere(self, now: Recovery) -> Iterator[str]:
+    def _stopped_otherwise(self, now: Recovery) -> Iterator[str]:
         """The partition at which a start ends, where it did not end in this way before: only the first is seen."""
         error = now.error or ""
         name = error.partition(": ")[0]

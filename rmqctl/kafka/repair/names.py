@@ -300,7 +300,7 @@ class _Names:
         batch = self.survey.batch(int(claim.rows[row]))
         if claim.count > 1 or self.compacted or is_held(claim.name, batch.base_offset):
             return False
-        segment = next((one for one in self.partition.segments if one.log is self._file(claim.number)), None)
+        segment = self._segment(claim)
         offsets = batch.base_offset, batch.last_offset
         return segment is not None and is_told(self.log, segment, following, offsets, batch.epoch)
 
@@ -346,10 +346,14 @@ class _Names:
         is_denied = claim.is_indexed is False or claim not in believed or self._is_of_another(claim)
         return self._is_outside(claim) and is_denied
 
+    def _segment(self, claim: _Claim) -> Segment | None:
+        """Return the segment in whose log a claim's batches lie."""
+        return next((one for one in self.partition.segments if one.log is self._file(claim.number)), None)
+
     def _is_a_bit_off(self, claim: _Claim) -> bool:
         """Whether the only batch of a segment is a bit from its name, with which it ends where the log did."""
         batch = self.survey.batch(int(claim.rows[0]))
-        segment = next((one for one in self.partition.segments if one.log is self._file(claim.number)), None)
+        segment = self._segment(claim)
         changed = batch.base_offset ^ claim.name
         if claim.count > 1 or batch.position or segment is None or changed.bit_count() != 1:
             return False
